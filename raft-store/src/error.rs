@@ -102,13 +102,13 @@ pub enum MembershipError {
     /// The intended successor may be down.
     #[error(
         "replica {to} {}: name another replica, or bring it back first",
-        silence(*heard_ago_ms, *silence_ms_max)
+        silence(*last_heartbeat_age_ms, *silence_ms_max)
     )]
     SuccessorUnresponsive {
         /// The intended successor.
         to: u64,
         /// Milliseconds since its last answer; none if it has never answered this leader.
-        heard_ago_ms: Option<u64>,
+        last_heartbeat_age_ms: Option<u64>,
         /// The limit: [`SUCCESSOR_HEARTBEATS_MAX`] heartbeats, in milliseconds.
         silence_ms_max: u64,
     },
@@ -139,13 +139,13 @@ pub enum MembershipError {
     /// The learner to be promoted may be down.
     #[error(
         "replica {id} {}: a replica that does not answer cannot become a voter; check that it runs and is reachable",
-        learner_silence(*heard_ago_ms, *silence_ms_max)
+        learner_silence(*last_heartbeat_age_ms, *silence_ms_max)
     )]
     LearnerSilent {
         /// The learner.
         id: u64,
         /// Milliseconds since its last answer; none if it has never answered this leader.
-        heard_ago_ms: Option<u64>,
+        last_heartbeat_age_ms: Option<u64>,
         /// The limit: [`SUCCESSOR_HEARTBEATS_MAX`] heartbeats, in milliseconds.
         silence_ms_max: u64,
     },
@@ -192,9 +192,9 @@ pub enum MembershipError {
     Stopped,
 }
 
-fn silence(heard_ago_ms: Option<u64>, silence_ms_max: u64) -> String {
+fn silence(last_heartbeat_age_ms: Option<u64>, silence_ms_max: u64) -> String {
     let limit = SUCCESSOR_HEARTBEATS_MAX;
-    match heard_ago_ms {
+    match last_heartbeat_age_ms {
         Some(ago_ms) => format!(
             "last answered {ago_ms} ms ago, more than the {silence_ms_max} ms allowed to take over \
              ({limit} heartbeats)"
@@ -211,8 +211,8 @@ fn list(ids: &[u64]) -> String {
     ids.join(", ")
 }
 
-fn learner_silence(heard_ago_ms: Option<u64>, silence_ms_max: u64) -> String {
-    match heard_ago_ms {
+fn learner_silence(last_heartbeat_age_ms: Option<u64>, silence_ms_max: u64) -> String {
+    match last_heartbeat_age_ms {
         Some(ago_ms) => {
             format!("last answered {ago_ms} ms ago, more than the {silence_ms_max} ms allowed")
         }

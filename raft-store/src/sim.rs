@@ -1,7 +1,7 @@
 //! Interfaces through which a deterministic simulation runs a replica.
 //!
 //! A simulation supplies a [`Runtime`] (spawn, time, randomness), a [`Transport`], disks ([`crate::storage::memory`]
-//! or its own) and a [`Clock`], and opens the same code with [`Seams`]. Every task of a replica is spawned
+//! or its own) and a [`Clock`], and opens the same code with [`Environment`]. Every task of a replica is spawned
 //! through the runtime, so killing the tasks that a node spawned kills the replica. Nothing in the crate
 //! starts an operating-system thread except the RocksDB disk; blocking work goes through [`Runtime`]'s
 //! `spawn_blocking`, which a simulation runs in place.

@@ -699,12 +699,12 @@ async fn a_replica_takes_no_message_that_is_for_another_one_or_for_another_clust
     ];
     for (cluster, replica, reason) in wrong {
         let cluster_id = cluster.map(str::to_owned);
-        let beats = v1::ShadowBeatsRequest {
+        let heartbeats = v1::PushHeartbeatsRequest {
             leadership_epoch: u64::MAX,
             term: u64::MAX,
             cluster_id: cluster_id.clone(),
             to_replica_id: replica,
-            ..v1::ShadowBeatsRequest::default()
+            ..v1::PushHeartbeatsRequest::default()
         };
         let shadows = v1::GetShadowsRequest {
             leadership_epoch: u64::MAX,
@@ -718,7 +718,7 @@ async fn a_replica_takes_no_message_that_is_for_another_one_or_for_another_clust
             to_replica_id: replica,
         };
         let refusals = [
-            peer.shadow_beats(beats).await.unwrap_err(),
+            peer.push_heartbeats(heartbeats).await.unwrap_err(),
             peer.get_shadows(shadows).await.unwrap_err(),
             peer.forward_writes(writes).await.unwrap_err(),
         ];
@@ -792,7 +792,7 @@ async fn the_status_tells_how_long_each_replica_has_been_silent() {
     let client = group.client(leader);
     let silences = async || {
         let status = client.status(Consistency::Stale).await.ok()?;
-        let silence = |replica: &v1::Replica| Some((replica.id, replica.heard_ago_ms?));
+        let silence = |replica: &v1::Replica| Some((replica.id, replica.last_heartbeat_age_ms?));
         status
             .replicas
             .iter()

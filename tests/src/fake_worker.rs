@@ -138,14 +138,14 @@ impl FakeWorker {
     /// False if the leader ended the stream instead.
     pub async fn heartbeat(&mut self, status: v1::WorkerStatus) -> bool {
         self.sequence += 1;
-        let beat = v1::Beat {
+        let heartbeat = v1::Heartbeat {
             sequence: self.sequence,
             acknowledged: self.acknowledged,
             leadership_epoch: self.welcome.leadership_epoch,
             desired_revision: self.desired.revision,
             status: Some(status),
         };
-        send(&self.outbox, ToLeader::Beat(beat)).await;
+        send(&self.outbox, ToLeader::Heartbeat(heartbeat)).await;
         while self.acknowledged < self.sequence {
             if !self.receive().await {
                 return false;
@@ -161,7 +161,7 @@ impl FakeWorker {
         };
         match message.kind {
             Some(FromLeader::Desired(desired)) => self.desired = desired,
-            Some(FromLeader::BeatAck(ack)) => self.acknowledged = ack.sequence,
+            Some(FromLeader::HeartbeatAck(ack)) => self.acknowledged = ack.sequence,
             _ => {}
         }
         true

@@ -28,20 +28,20 @@ pub fn false_attribution(kind: &EventKind) -> Option<FalseAttribution> {
     let EventKind::AttemptEnded {
         job,
         epoch,
-        attribution: blame,
+        attribution,
         ..
     } = kind
     else {
         return None;
     };
-    let blame = blame.as_ref()?;
+    let attribution = attribution.as_ref()?;
     let is_missing = |line: &String| line.starts_with(NO_ACCOUNT);
-    let is_just = (blame.class, blame.charge) == (Class::Site, Charge::None);
-    (blame.evidence.iter().any(is_missing) && !is_just).then_some(FalseAttribution {
+    let is_just = (attribution.class, attribution.charge) == (Class::Site, Charge::None);
+    (attribution.evidence.iter().any(is_missing) && !is_just).then_some(FalseAttribution {
         job: *job,
         epoch: *epoch,
-        class: blame.class,
-        charge: blame.charge,
+        class: attribution.class,
+        charge: attribution.charge,
     })
 }
 
@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    fn blamed_on(class: Class, charge: Charge, evidence: &str) -> EventKind {
+    fn attributed_to(class: Class, charge: Charge, evidence: &str) -> EventKind {
         EventKind::AttemptEnded {
             job: JobId(3),
             unit: UnitIndex(0),
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn a_host_that_is_blamed_for_a_missing_account_is_noticed() {
         let missing = "NO_ACCOUNT: unknown user ada";
-        let of_host = blamed_on(Class::Host, Charge::Infra, missing);
+        let of_host = attributed_to(Class::Host, Charge::Infra, missing);
         let expected = FalseAttribution {
             job: JobId(3),
             epoch: AttemptEpoch(7),
@@ -84,9 +84,9 @@ mod tests {
             charge: Charge::Infra,
         };
         assert_eq!(false_attribution(&of_host), Some(expected));
-        let of_site = blamed_on(Class::Site, Charge::None, missing);
+        let of_site = attributed_to(Class::Site, Charge::None, missing);
         assert_eq!(false_attribution(&of_site), None);
-        let of_other = blamed_on(Class::Host, Charge::Infra, "no such program");
+        let of_other = attributed_to(Class::Host, Charge::Infra, "no such program");
         assert_eq!(false_attribution(&of_other), None);
     }
 }

@@ -56,25 +56,25 @@ pub enum LostWrite {
         second: PipelineId,
     },
     /// I5: the stored answer differs from the one that the client received.
-    #[error("client got {:?} for request {request}, but the state holds {kept:?}", .received)]
+    #[error("client got {:?} for request {request}, but the state holds {stored:?}", .received)]
     OtherAnswer {
         /// The request.
         request: RequestId,
         /// Answer that the client received.
         received: Answer,
         /// Answer in the state.
-        kept: Option<Answer>,
+        stored: Option<Answer>,
     },
     /// I5: a job that no request accounts for, such as a second execution of a request.
     #[error("job {0} is not the answer to any request")]
     Unrequested(JobId),
     /// I5: a submission was applied under a request id that no client sent.
-    #[error("no client sent request {request}, but the state answers it with {kept:?}")]
+    #[error("no client sent request {request}, but the state answers it with {stored:?}")]
     Unsent {
         /// The request.
         request: RequestId,
         /// Answer in the state.
-        kept: Answer,
+        stored: Answer,
     },
     /// I5: two requests are answered with the same job.
     #[error("job {job} is the answer to request {first} and to request {second}")]
@@ -87,7 +87,7 @@ pub enum LostWrite {
         second: RequestId,
     },
     /// I5: a refused request took effect.
-    #[error("request {request} was refused, but the state answers it with {kept:?}")]
+    #[error("request {request} was refused, but the state answers it with {stored:?}")]
     Refused {
         /// The request.
         request: RequestId,
@@ -219,12 +219,9 @@ impl AcknowledgedWrites {
         found.extend(gone.map(LostWrite::Job));
         found.extend(self.other_answers(state));
         let refused = self.refused.iter().filter_map(|request| {
-            let kept = state.requests.get(*request)?.answer.clone();
+            let stored = state.requests.get(*request)?.answer.clone();
             let request = *request;
-            Some(LostWrite::Refused {
-                request,
-                stored: kept,
-            })
+            Some(LostWrite::Refused { request, stored })
         });
         found.extend(refused);
         for job in &self.cancels {
@@ -250,7 +247,7 @@ impl AcknowledgedWrites {
         unsent
             .map(|(request, stored)| LostWrite::Unsent {
                 request,
-                kept: stored.answer.clone(),
+                stored: stored.answer.clone(),
             })
             .collect()
     }
@@ -265,13 +262,15 @@ impl AcknowledgedWrites {
             .chain(told_pipelines)
             .filter_map(|(request, told)| {
                 let stored = state.requests.get(request);
-                let kept = stored.map(|stored| stored.answer.clone());
-                let is_forgotten = kept.is_none() && is_old(state, &told);
-                (kept.as_ref() != Some(&told) && !is_forgotten).then_some(LostWrite::OtherAnswer {
-                    request,
-                    received: told,
-                    kept,
-                })
+                let answer = stored.map(|stored| stored.answer.clone());
+                let is_forgotten = answer.is_none() && is_old(state, &told);
+                (answer.as_ref() != Some(&told) && !is_forgotten).then_some(
+                    LostWrite::OtherAnswer {
+                        request,
+                        received: told,
+                        stored: answer,
+                    },
+                )
             });
         other.collect()
     }
@@ -475,7 +474,7 @@ mod tests {
         let found = acknowledged.judge(&cluster.state);
         assert!(matches!(
             found.as_slice(),
-            [LostWrite::Unsent { kept: Answer::Job(job), .. }] if *job == doubled
+            [LostWrite::Unsent { stored: Answer::Job(job), .. }] if *job == doubled
         ));
         // Another client sent it after the answers were recorded.
         acknowledged.learn_asked(&asked_for(&cluster.state));

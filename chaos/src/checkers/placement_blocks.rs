@@ -18,7 +18,7 @@ pub struct PlacementBlocks {
     hosts: BTreeSet<HostId>,
     gpus: BTreeSet<GpuUuid>,
     /// Holds by rules on hosts, on the host itself or an adapter, after the last entry.
-    kept_off: BTreeMap<HostId, Hold>,
+    restrictions: BTreeMap<HostId, Hold>,
     placements: u64,
     /// Number of placements made while some component was blocked.
     avoided: u64,
@@ -45,7 +45,7 @@ pub enum Misplaced {
         gpu: GpuUuid,
     },
     /// A task was placed on a host although a rule held it back.
-    #[error("job {job} is placed on host {host} although a rule holds {kept_off} off it")]
+    #[error("job {job} is placed on host {host} although a rule holds {hold} off it")]
     HeldOff {
         /// The job.
         job: JobId,
@@ -114,13 +114,13 @@ impl PlacementBlocks {
 
     /// Ends an entry: stores the blocks and holds against which the next entry is checked.
     pub fn read(&mut self, state: &State) {
-        self.kept_off.clear();
+        self.restrictions.clear();
         for (component, condition) in state.health.conditions() {
             let Some(held) = condition.held() else {
                 continue;
             };
             if let Component::Host(host) | Component::Nic { host, .. } = component {
-                let known = self.kept_off.entry(*host).or_insert(held.what);
+                let known = self.restrictions.entry(*host).or_insert(held.what);
                 *known = held.what.max(*known);
             }
         }
@@ -188,12 +188,13 @@ impl PlacementBlocks {
             })
             .filter_map(|(_, condition)| condition.held().map(|held| held.what))
             .max();
-        let kept_off = self.kept_off.get(&host).copied().min(still);
-        if let Some(kept_off) = kept_off.filter(|what| is_gang || *what == Hold::Everything) {
+        let restrictions = self.restrictions.get(&host).copied().min(still);
+        if let Some(restrictions) = restrictions.filter(|what| is_gang || *what == Hold::Everything)
+        {
             self.found.push(Misplaced::HeldOff {
                 job,
                 host,
-                hold: kept_off,
+                hold: restrictions,
             });
         }
     }
@@ -359,6 +360,6 @@ mod tests {
         assert!(closed.hosts.is_empty());
         closed.goes_back(&held);
         assert!(closed.hosts.is_empty());
-        assert_eq!(closed.kept_off.get(&host.id), Some(&Hold::Everything));
+        assert_eq!(closed.restrictions.get(&host.id), Some(&Hold::Everything));
     }
 }

@@ -11,9 +11,9 @@
 mod checkers;
 mod clock;
 mod external;
-mod gpu_ledger;
 mod history;
 mod load;
+mod lock_ledger;
 mod nemesis;
 mod options;
 mod profile;
@@ -42,9 +42,9 @@ pub use report::{Coverage, Distribution, FaultMeasurements, RunReport, Verdict};
 
 use checkers::Evidence;
 use clock::now_us;
-use gpu_ledger::GpuLedger;
 use history::History;
 use load::{LoadSpec, Users, WatchedEvents, Watchers};
+use lock_ledger::LockLedger;
 use nemesis::{Episode, FaultTools, Nemesis, StoppedCluster};
 use options::{
     DRAIN_PATIENCE, GPUS_PER_HOST, OPERATORS_ROUND, POLL, RAFT, REPLICAS, SHORT_LOG, TIMINGS,
@@ -146,19 +146,19 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
         LineKind::Stage,
         "the cluster has ended; its log is read and replayed",
     );
-    let halted = tokio::task::spawn_blocking(move || nemesis.halt());
-    let halted = halted.await.map_err(panicked)??;
+    let paused = tokio::task::spawn_blocking(move || nemesis.pause());
+    let paused = paused.await.map_err(panicked)??;
     let options = options.clone();
     let judged = tokio::task::spawn_blocking(move || {
-        let mut halted = halted;
-        let report = conclude(&options, &halted, disturbed);
+        let mut paused = paused;
+        let report = conclude(&options, &paused, disturbed);
         // The files are needed to find the cause: a run cannot be repeated exactly.
         if options.keep || !report.as_ref().is_ok_and(RunReport::holds) {
-            halted.keep()?;
-            let kept = format!("kept for inspection: {}", halted.folder().display());
+            paused.keep()?;
+            let kept = format!("kept for inspection: {}", paused.folder().display());
             timeline.print_line(LineKind::Stage, &kept);
         }
-        halted.clear()?;
+        paused.clear()?;
         report
     });
     judged.await.map_err(panicked)?
@@ -171,9 +171,9 @@ async fn leave(nemesis: Nemesis, timeline: Timeline) {
         nemesis.cluster.folder().display()
     );
     let left = tokio::task::spawn_blocking(move || {
-        let mut halted = nemesis.halt()?;
-        halted.keep()?;
-        halted.clear()
+        let mut paused = nemesis.pause()?;
+        paused.keep()?;
+        paused.clear()
     });
     // The caller reports the original failure; this one followed from it.
     if let Err(error) = left.await.map_err(panicked).flatten() {
@@ -331,22 +331,22 @@ async fn await_drained(nemesis: &mut Nemesis) -> Revision {
 /// Reads the remaining data, checks it and writes the report.
 fn conclude(
     options: &RunOptions,
-    halted: &StoppedCluster,
+    paused: &StoppedCluster,
     disturbed: Disturbed,
 ) -> Result<RunReport, RunError> {
     let span_us = disturbed.span_us;
     let operations = disturbed.history.operations();
     let sights = operations.iter().filter_map(Observation::of).collect();
-    let mut truth = replay::replay(&halted.data_folders(), sights, disturbed.pictures)?;
+    let mut truth = replay::replay(&paused.data_folders(), sights, disturbed.pictures)?;
     truth.violations.extend(disturbed.violations);
     let evidence = Evidence {
         operations,
         watched: disturbed.heard,
         calls_until_us: disturbed.calls_until_us,
         last: disturbed.last,
-        book: GpuLedger::read(&disturbed.ledger)?,
+        book: LockLedger::read(&disturbed.ledger)?,
         log: truth,
-        journals: halted.journals()?,
+        journals: paused.journals()?,
         episodes: disturbed.episodes,
     };
     let report = RunReport::of(options, &evidence, span_us);

@@ -84,14 +84,15 @@ fn describe_job(state: &State, machines: &[SimHost], job: &Job, text: &mut Strin
     line(text, &format!("job {} {:?}{blocker}", job.id, job.phase));
     for (index, unit) in &job.units {
         for past in unit.past.iter().filter(|_| !unit.phase.is_terminal()) {
-            let blame = past.blame.as_deref();
-            let blame = blame.map_or_else(String::new, |blame| format!("; {blame}"));
+            let attribution = past.attribution.as_deref();
+            let attribution =
+                attribution.map_or_else(String::new, |attribution| format!("; {attribution}"));
             let ran = past.running_at.map(|at| past.ended_at.since(at));
             let (number, at, detail) = (past.number, past.ended_at, &past.detail);
             line(
                 text,
                 &format!(
-                    "  unit {index} attempt {number} ended {at}, ran {ran:?} ms: {detail}{blame}"
+                    "  unit {index} attempt {number} ended {at}, ran {ran:?} ms: {detail}{attribution}"
                 ),
             );
         }

@@ -95,7 +95,7 @@ impl Gateway {
         };
         inputs.send(hello).await.ok()?;
 
-        let (up, beats) = mpsc::channel(TO_LEADER_MAX);
+        let (up, heartbeats) = mpsc::channel(TO_LEADER_MAX);
         let (deliver, down) = mpsc::channel(TO_WORKER_MAX);
         let link = Link {
             network: network.clone(),
@@ -106,7 +106,7 @@ impl Gateway {
         spawn_on(
             worker,
             session.0,
-            link.clone().carry_up(beats, inputs.clone()),
+            link.clone().carry_up(heartbeats, inputs.clone()),
         );
         spawn_on(
             replica,
@@ -133,13 +133,13 @@ struct Link {
 impl Link {
     async fn carry_up(
         self,
-        mut beats: mpsc::Receiver<Heartbeat>,
+        mut heartbeats: mpsc::Receiver<Heartbeat>,
         inputs: mpsc::Sender<LeaderInput>,
     ) {
-        while let Some(beat) = beats.recv().await {
+        while let Some(heartbeat) = heartbeats.recv().await {
             let input = LeaderInput::Heartbeat {
                 session: self.session,
-                beat,
+                heartbeat,
                 arrived: Instant::now(),
             };
             if !self.network.travel(self.worker, self.replica).await

@@ -19,7 +19,7 @@ use crate::sim::runtime::NodeId;
 
 /// A replica's store of replicated heartbeat times, as reached by others.
 #[derive(Clone)]
-pub struct HeartbeatStore {
+pub struct HeartbeatReplica {
     /// The stored heartbeat times.
     pub shadows: Arc<SharedHeartbeatStore>,
     /// Its clock.
@@ -31,7 +31,7 @@ pub struct HeartbeatStore {
 /// Stores of all running replicas.
 #[derive(Clone, Default)]
 pub struct HeartbeatStores {
-    services: Arc<Mutex<BTreeMap<NodeId, HeartbeatStore>>>,
+    services: Arc<Mutex<BTreeMap<NodeId, HeartbeatReplica>>>,
 }
 
 impl fmt::Debug for HeartbeatStores {
@@ -44,7 +44,7 @@ impl fmt::Debug for HeartbeatStores {
 
 impl HeartbeatStores {
     /// Registers the store of a started replica.
-    pub fn listen(&self, node: NodeId, service: HeartbeatStore) {
+    pub fn listen(&self, node: NodeId, service: HeartbeatReplica) {
         self.services
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -59,7 +59,7 @@ impl HeartbeatStores {
             .remove(&node);
     }
 
-    fn find(&self, node: NodeId) -> Option<HeartbeatStore> {
+    fn find(&self, node: NodeId) -> Option<HeartbeatReplica> {
         self.services
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -83,7 +83,7 @@ impl SimPeers {
     async fn ask<T: Send + 'static>(
         self,
         replica: ReplicaId,
-        serve: impl FnOnce(HeartbeatStore) -> Result<T, PeerError> + Send + 'static,
+        serve: impl FnOnce(HeartbeatReplica) -> Result<T, PeerError> + Send + 'static,
     ) -> Result<T, PeerError> {
         let unreachable = || PeerError::Unreachable {
             replica,

@@ -95,7 +95,11 @@ impl Log {
         let replicas: Vec<String> = replicas.collect();
         for address in &replicas {
             let (config, sender) = (client_config_for(&client, address), sender.clone());
-            tokio::spawn(request(config, request.clone(), (address.clone(), sender)));
+            tokio::spawn(read_request(
+                config,
+                request.clone(),
+                (address.clone(), sender),
+            ));
         }
         drop(sender);
         let gathered = gather(receiver).await?;
@@ -246,7 +250,7 @@ async fn poll_replica(
     let mut is_missed = false;
     while !sender.is_closed() {
         let (own, mut told) = mpsc::channel(1);
-        tokio::spawn(request(
+        tokio::spawn(read_request(
             config.clone(),
             request.clone(),
             (address.clone(), own),
@@ -268,7 +272,7 @@ async fn poll_replica(
 }
 
 /// Forwards the records of one replica.
-async fn request(
+async fn read_request(
     config: ClientConfig,
     request: v1::ReadAuditLogRequest,
     (address, sender): (String, mpsc::Sender<ReplicaAnswer>),

@@ -50,7 +50,7 @@ pub(crate) struct List {
     #[arg(long)]
     out: bool,
     #[command(flatten)]
-    standing: PhaseFilter,
+    allocation_basis: PhaseFilter,
     /// Refresh the list after every change
     #[arg(short, long, conflicts_with = "at")]
     watch: bool,
@@ -98,8 +98,8 @@ impl List {
             model: self.model,
             free_only: self.free,
             out_only: self.out,
-            phases: self.standing.phases(),
-            kept_off_only: self.standing.kept_off,
+            phases: self.allocation_basis.phases(),
+            restricted_only: self.allocation_basis.restrictions,
             consistency: self.moment.consistency().into(),
             ..v1::ListGpusRequest::default()
         };

@@ -48,9 +48,9 @@ fn tone(fact: &Fact) -> Tone {
         | Fact::UnitClaimed(_)
         | Fact::UnitsMoved(_)
         | Fact::ClaimDropped(_)
-        | Fact::LeaderBegan(_)
+        | Fact::LeadershipStarted(_)
         | Fact::Blocked(_) => Tone::Waiting,
-        Fact::CheckpointSpoiled(_) | Fact::TaskLost(_) => Tone::Bad,
+        Fact::CheckpointDamaged(_) | Fact::TaskLost(_) => Tone::Bad,
         Fact::JobPruned(_) | Fact::TaskPrepared(_) => Tone::Faint,
         Fact::JobFinished(event) => phase_tone(event.phase.as_str()),
         Fact::TaskExited(event) if event.exit.starts_with("exit code 0") => Tone::Plain,
@@ -84,7 +84,7 @@ fn tone(fact: &Fact) -> Tone {
         | Fact::AttemptEnded(_)
         | Fact::CheckpointsForgotten(_)
         | Fact::MemberSwapped(_)
-        | Fact::StandingChanged(_)
+        | Fact::AllocationBasisChanged(_)
         | Fact::TaskStarted(_)
         | Fact::BlockPlanned(_)
         | Fact::JobDefaultsSet(_)

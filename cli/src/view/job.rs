@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn paused_time_has_a_line_of_its_own() {
         let ledger = v1::Ledger {
-            halted_gpu_ms: 5_400_000,
+            paused_gpu_ms: 5_400_000,
             ..v1::Ledger::default()
         };
         let text = "1.50 GPU-h paused".to_owned();

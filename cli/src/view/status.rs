@@ -135,14 +135,17 @@ mod tests {
 
     /// Display of the leader, replica 1, in an answer of replica `answers`, with the ages of the last
     /// contacts.
-    fn leader_as_told(answers: u64, heard_ago_ms: [Option<u64>; 2]) -> (Cell, Option<bool>) {
-        let replica = |id, role: v1::ReplicaRole, heard_ago_ms| v1::Replica {
+    fn leader_as_told(
+        answers: u64,
+        last_heartbeat_age_ms: [Option<u64>; 2],
+    ) -> (Cell, Option<bool>) {
+        let replica = |id, role: v1::ReplicaRole, last_heartbeat_age_ms| v1::Replica {
             id,
             role: role.into(),
-            heard_ago_ms,
+            last_heartbeat_age_ms,
             ..v1::Replica::default()
         };
-        let [second, third] = heard_ago_ms;
+        let [second, third] = last_heartbeat_age_ms;
         let status = Status::from(v1::GetStatusResponse {
             replica_id: answers,
             leader_id: Some(1),

@@ -107,7 +107,7 @@ impl<'a> WhatIfView<'a> {
              learned, of {} assumed {assumed}\n",
             span(*horizon_ms),
             counted(assumptions.told, "job"),
-            assumptions.learnt,
+            assumptions.reported,
             assumptions.assumed,
         )
     }

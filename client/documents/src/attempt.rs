@@ -87,7 +87,7 @@ documents! {
         barrier: Option<Barrier>,
         /// Why it is stopped, for display.
         stop_reason: Option<String> = stop,
-        allocation_basis: Option<AllocationBasis> = standing,
+        allocation_basis: Option<AllocationBasis> = allocation_basis,
         tasks: Vec<Task>,
         vacancy: Option<Vacancy>,
     }
@@ -129,7 +129,7 @@ documents! {
         exit: Option<Exit>,
         hosts: Vec<String>,
         /// Null if it succeeded.
-        attribution: Option<Attribution> = blame,
+        attribution: Option<Attribution> = attribution,
     }
 
     /// A committed checkpoint.
@@ -141,7 +141,7 @@ documents! {
         digest: String,
         save_ms: Option<u64>,
         /// Why it cannot be read.
-        damaged: Option<String> = spoiled,
+        damaged: Option<String> = damaged,
         committed_at: Instant = committed_at_ms,
     }
 
@@ -149,7 +149,7 @@ documents! {
     pub struct Claim from v1::Claim {
         since: Instant = since_ms,
         expected_at: Option<Instant> = expected_at_ms,
-        allocation_basis: Option<AllocationBasis> = standing,
+        allocation_basis: Option<AllocationBasis> = allocation_basis,
         /// Attempts that were stopped for it.
         victims: Vec<AttemptName>,
         tasks: Vec<ClaimedTask>,
@@ -252,10 +252,10 @@ words! {
     }
 }
 
-impl From<v1::Standing> for AllocationBasis {
-    fn from(standing: v1::Standing) -> Self {
-        use v1::standing::Kind;
-        let (kind, cells) = match standing.kind {
+impl From<v1::AllocationBasis> for AllocationBasis {
+    fn from(allocation_basis: v1::AllocationBasis) -> Self {
+        use v1::allocation_basis::Kind;
+        let (kind, cells) = match allocation_basis.kind {
             Some(Kind::Cells(cells)) => {
                 let names = cells.cells.into_iter().map(|cell| cell.name);
                 (BasisKind::Cells, names.collect())
@@ -267,7 +267,7 @@ impl From<v1::Standing> for AllocationBasis {
     }
 }
 
-from_wire!(AllocationBasis, v1::Standing);
+from_wire!(AllocationBasis, v1::AllocationBasis);
 
 impl AllocationBasis {
     /// As text: `opportunistic`, `cells pod-1/rack-07, node07:4`.

@@ -18,8 +18,8 @@ pub struct Attribution {
     pub evidence: Vec<String>,
 }
 
-impl From<v1::Blame> for Attribution {
-    fn from(wire: v1::Blame) -> Self {
+impl From<v1::Attribution> for Attribution {
+    fn from(wire: v1::Attribution) -> Self {
         let component = wire.component.as_ref();
         Self {
             component: component.map(|it| component_name(Some(it), &wire.host)),
@@ -33,7 +33,7 @@ impl From<v1::Blame> for Attribution {
     }
 }
 
-from_wire!(Attribution, v1::Blame);
+from_wire!(Attribution, v1::Attribution);
 
 impl Attribution {
     /// Short form: `gpu, charged to the infrastructure, 95 % sure`.
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_host_is_named_once() {
-        let blame = v1::Blame {
+        let attribution = v1::Attribution {
             class: "host".to_owned(),
             component: Some(v1::Component {
                 kind: Some(v1::component::Kind::HostId(4)),
@@ -70,10 +70,10 @@ mod tests {
             host: "node04".to_owned(),
             charge: "infra".to_owned(),
             confidence_permille: 700,
-            ..v1::Blame::default()
+            ..v1::Attribution::default()
         };
         assert_eq!(
-            Attribution::from(blame).text(),
+            Attribution::from(attribution).text(),
             "host node04, charged to the infrastructure, 70 % sure"
         );
     }

@@ -63,7 +63,7 @@ documents! {
         address: String,
         matched_index: Option<u64>,
         lag_entries: Option<u64>,
-        last_heartbeat_age_ms: Option<u64> = heard_ago_ms,
+        last_heartbeat_age_ms: Option<u64> = last_heartbeat_age_ms,
     }
 
     /// Number of jobs in each phase.
@@ -129,7 +129,7 @@ fn has_quorum(status: &v1::GetStatusResponse) -> Option<bool> {
         .filter(|replica| replica.role() != v1::ReplicaRole::Learner);
     let is_in_contact = |replica: &&v1::Replica| {
         replica
-            .heard_ago_ms
+            .last_heartbeat_age_ms
             .is_some_and(|ms| ms <= REPLICA_SILENT_MS)
     };
     let (all, in_contact) = (voters.clone().count(), voters.filter(is_in_contact).count());
@@ -164,7 +164,7 @@ impl Member {
             address: replica.address,
             matched_index: replica.matched_index,
             lag_entries: replica.lag_entries,
-            last_heartbeat_age_ms: replica.heard_ago_ms,
+            last_heartbeat_age_ms: replica.last_heartbeat_age_ms,
             version,
         }
     }

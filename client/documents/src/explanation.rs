@@ -74,8 +74,8 @@ words! {
     pub enum StartBasis from v1::expected_start::Basis {
         Free "free",
         Reserved "reserved",
-        Told "run_times",
-        Guessed "estimated",
+        Known "run_times",
+        Estimated "estimated",
     }
 }
 
@@ -496,7 +496,7 @@ mod tests {
             }),
             expected_start: Some(v1::ExpectedStart {
                 at_ms: 1_000,
-                basis: v1::expected_start::Basis::Told.into(),
+                basis: v1::expected_start::Basis::Known.into(),
             }),
             ..Default::default()
         };

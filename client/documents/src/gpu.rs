@@ -87,7 +87,7 @@ impl From<v1::Gpu> for Gpu {
             health_since: Instant {
                 ms: gpu.health_since_ms,
             },
-            health_state: HealthState::new(gpu.health_phase, gpu.health_rule, gpu.kept_off),
+            health_state: HealthState::new(gpu.health_phase, gpu.health_rule, gpu.restrictions),
             block: gpu.block.map(Block::from),
             host_block: gpu.host_block.map(Block::from),
             host_health: Option::from_wire(gpu.host_health),

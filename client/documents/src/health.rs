@@ -18,7 +18,7 @@ pub struct HealthState {
 }
 
 impl HealthState {
-    pub(crate) fn new(phase: String, rule: String, restrictions: Vec<v1::KeptOff>) -> Self {
+    pub(crate) fn new(phase: String, rule: String, restrictions: Vec<v1::Restriction>) -> Self {
         Self {
             health_phase: phase,
             health_rule: rule,
@@ -49,7 +49,7 @@ impl HealthState {
 
 documents! {
     /// A placement restriction by a rule, for as long as a component is degraded.
-    pub struct Restriction from v1::KeptOff {
+    pub struct Restriction from v1::Restriction {
         rule: String,
         /// `gangs` or `everything`.
         what: String,
@@ -104,7 +104,7 @@ impl From<v1::ComponentHealth> for Component {
             strikes: wire.strikes,
             needs_operator: wire.by_hand,
             pending_action: wire.wanted,
-            restrictions: wire.kept_off.into_iter().map(Into::into).collect(),
+            restrictions: wire.restrictions.into_iter().map(Into::into).collect(),
             muted_rules: wire.muted_rules,
             history: wire.history.into_iter().map(Into::into).collect(),
         }
@@ -167,7 +167,7 @@ impl RulesEffect {
             dropped: answer.dropped.into_iter().map(Into::into).collect(),
             kept: answer.kept,
             findings_since: answer.findings_since_ms.map(|ms| Instant { ms }),
-            not_evaluated: answer.unjudged,
+            not_evaluated: answer.not_evaluated,
         }
     }
 }
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     fn state(phase: &str, rule: &str, what: &[&str]) -> HealthState {
-        let restrictions = what.iter().map(|what| v1::KeptOff {
+        let restrictions = what.iter().map(|what| v1::Restriction {
             rule: "flapping".to_owned(),
             what: (*what).to_owned(),
             evidence: "it fell silent 3 times".to_owned(),

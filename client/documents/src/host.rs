@@ -143,7 +143,7 @@ impl From<v1::Host> for Host {
             id: host.id,
             address: host.address,
             health_since: instant(host.health_since_ms),
-            health_state: HealthState::new(host.health_phase, host.health_rule, host.kept_off),
+            health_state: HealthState::new(host.health_phase, host.health_rule, host.restrictions),
             block: host.block.map(Block::from),
             planned: host.planned.map(Block::from),
             gpus,

@@ -84,7 +84,7 @@ documents! {
         kept_gpu_ms: u64,
         /// Paused in place while the job was suspended: neither work nor lost, but included in the base of
         /// `kept_permille`.
-        paused_gpu_ms: u64 = halted_gpu_ms,
+        paused_gpu_ms: u64 = paused_gpu_ms,
         /// The first start.
         first: Loss,
         preempt: Loss,

@@ -236,8 +236,8 @@ mod tests {
         };
         let connections = Connections::new(&config).unwrap();
         // An address reserved for documentation (RFC 5737): nothing is sent there.
-        let learnt = connections.open("192.0.2.1:7400", Duration::from_secs(1), None);
-        let Some(Failure::Unreachable(told)) = learnt.await.err() else {
+        let reported = connections.open("192.0.2.1:7400", Duration::from_secs(1), None);
+        let Some(Failure::Unreachable(told)) = reported.await.err() else {
             panic!("a connection was opened");
         };
         assert!(told.contains("a token is not sent"), "{told}");

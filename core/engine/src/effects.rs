@@ -326,7 +326,7 @@ fn name_downgraded(before: &State, after: &State, effects: &mut BTreeMap<String,
     for event in told.flat_map(|(_, events)| events.iter()) {
         if let EventKind::AllocationBasisChanged {
             job,
-            standing: AllocationBasis::Opportunistic,
+            allocation_basis: AllocationBasis::Opportunistic,
             ..
         } = &event.kind
             && let Some(record) = after.job(*job)

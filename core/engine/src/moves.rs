@@ -24,7 +24,7 @@ pub enum Immovable {
     Queue,
     /// It does not hold its resources by its queue's share: cells fix the location, and opportunistic work is
     /// preempted instead.
-    Standing,
+    AllocationBasis,
     /// It is being stopped, is paused, or does not run yet.
     NotRunning,
     /// It has not run for its queue's `protected_ms`.
@@ -45,7 +45,7 @@ impl fmt::Display for Immovable {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Queue => formatter.write_str("its queue is not movable (movable)"),
-            Self::Standing => formatter.write_str("only work on its queue's share is moved"),
+            Self::AllocationBasis => formatter.write_str("only work on its queue's share is moved"),
             Self::NotRunning => {
                 formatter.write_str("it does not run, is suspended, or is being stopped")
             }
@@ -76,7 +76,7 @@ pub fn may_move(state: &State, config: &Defragment, running: Running<'_>) -> Res
     let queue = queue.filter(|queue| queue.config.movable && !queue.retired);
     let queue = queue.ok_or(Immovable::Queue)?;
     if attempt.allocation_basis != AllocationBasis::Share {
-        return Err(Immovable::Standing);
+        return Err(Immovable::AllocationBasis);
     }
     let running_at = attempt.running_at;
     let is_complete = attempt.vacancy().is_none() && attempt.leaving().is_none();

@@ -146,7 +146,7 @@ impl Cluster {
             job: id,
             unit,
             tasks: Arc::from(tasks),
-            basis: ordinary_standing(&job.spec),
+            basis: ordinary_basis(&job.spec),
             barrier: false,
         }))
     }
@@ -259,7 +259,7 @@ impl Cluster {
 }
 
 /// Returns the allocation basis of work outside virtual clusters.
-fn ordinary_standing(spec: &JobSpec) -> AllocationBasis {
+fn ordinary_basis(spec: &JobSpec) -> AllocationBasis {
     if spec.scheduling.opportunistic {
         AllocationBasis::Opportunistic
     } else {

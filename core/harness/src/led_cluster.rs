@@ -87,8 +87,8 @@ impl LedCluster {
     }
 
     /// Delivers a host's heartbeat, whose worker has the newest desired state.
-    pub fn beat(&mut self, host: HostId, sequence: u64) {
-        let beat = Heartbeat {
+    pub fn heartbeat(&mut self, host: HostId, sequence: u64) {
+        let heartbeat = Heartbeat {
             sequence,
             acknowledged: sequence.saturating_sub(1),
             leader: self.cluster.leader(),
@@ -96,7 +96,7 @@ impl LedCluster {
             status: None,
         };
         let now = self.uptime();
-        let input = Input::Heartbeat { host, beat };
+        let input = Input::Heartbeat { host, heartbeat };
         let reaction = self.reactor.step(&self.cluster.state, input, now);
         self.apply_all(&reaction.commands);
     }

@@ -59,14 +59,14 @@ pub struct TaskStatus {
     /// Current phase.
     pub phase: WorkerTaskPhase,
     /// The newest checkpoints that the task committed to its worker, oldest first, at most
-    /// `CHECKPOINTS_TOLD_MAX`: all that the replicated state may not have yet, so that several between two
+    /// `CHECKPOINTS_REPORTED_MAX`: all that the replicated state may not have yet, so that several between two
     /// heartbeats are all committed.
     pub checkpoints: Vec<CheckpointReport>,
     /// Last training step reported by the task; `None` if it reported none. Informational: only a committed
     /// checkpoint counts.
     pub progress_step: Option<u64>,
     /// Checkpoints of earlier attempts that the task could not read, at most `SPOILS_TOLD_MAX`.
-    pub spoiled: Vec<SpoilReport>,
+    pub damaged: Vec<DamageReport>,
 }
 
 /// Phase of a task on its worker.
@@ -95,7 +95,7 @@ pub enum WorkerTaskPhase {
 
 /// A checkpoint of an earlier attempt that a task could not read, as reported to its worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpoilReport {
+pub struct DamageReport {
     /// Training step of the checkpoint.
     pub step: u64,
     /// Description of the damage, for users.

@@ -76,7 +76,7 @@ integer_id! {
     AttemptEpoch(u64)
 }
 integer_id! {
-    /// The revision of the current leader's `LeaderBegan` entry: the fencing token of its commands.
+    /// The revision of the current leader's `LeadershipStarted` entry: the fencing token of its commands.
     ///
     /// Different from the Raft term: a restarted leader may continue in the same term.
     LeadershipEpoch(u64)

@@ -95,7 +95,7 @@ pub const STOP_DETAIL_BYTES_MAX: usize = 512;
 /// `OUT_OF_RANGE`.
 pub const EVENTS_KEPT_MAX: usize = 200_000;
 /// The newest of them are kept whatever their job: a watch of everything resumes within them. Half: the other
-/// half holds the complete histories of at least a hundred jobs (`EVENTS_SHARE`), or of ten thousand small
+/// half holds the complete histories of at least a hundred jobs (`EVENTS_PER_JOB_SHARE`), or of ten thousand small
 /// ones.
 pub const EVENTS_RECENT_MAX: usize = 100_000;
 /// Of the others, jobs with more events than this lose their oldest before any other job loses one: about as
@@ -125,7 +125,7 @@ pub const CHECKPOINTS_KEPT_MIN: u32 = 2;
 /// not worth their bytes.
 pub const CHECKPOINTS_REPORTED_MAX: usize = 16;
 /// Checkpoints that one attempt may report as unreadable: no more than are remembered can be offered to it.
-pub const SPOILS_REPORTED_MAX: usize = CHECKPOINTS_PER_JOB_MAX;
+pub const DAMAGED_REPORTED_MAX: usize = CHECKPOINTS_PER_JOB_MAX;
 /// Past attempts remembered per unit, newest last.
 pub const ATTEMPTS_KEPT_PER_UNIT_MAX: usize = 8;
 /// Pauses of an attempt that are recorded individually: beyond it the oldest are merged.

@@ -106,7 +106,7 @@ pub fn host_of_model(number: u32, gpus: u32, model: &str) -> HostRegistration {
         cpus_milli: 64_000,
         memory_mib: 1 << 20,
         labels: BTreeMap::new(),
-        learnt: ReportedTopology::default(),
+        reported: ReportedTopology::default(),
     }
 }
 

@@ -79,9 +79,9 @@ impl Timings {
     /// itself before the next one is acknowledged.
     #[must_use]
     pub const fn partition_grace_ms_min(&self) -> u64 {
-        let beats = HEARTBEATS_PER_LEASE_MIN * self.heartbeat_ms;
-        if beats > limits::PARTITION_GRACE_MS_MIN {
-            beats
+        let heartbeats = HEARTBEATS_PER_LEASE_MIN * self.heartbeat_ms;
+        if heartbeats > limits::PARTITION_GRACE_MS_MIN {
+            heartbeats
         } else {
             limits::PARTITION_GRACE_MS_MIN
         }
@@ -127,9 +127,9 @@ pub const fn fence_after_ms(partition_grace_ms: u64) -> u64 {
 /// heartbeats are missing that a new leader had time to make contact: a lease hardly longer than that leaves
 /// no time for a request.
 #[must_use]
-pub fn lease_warning_ms(stop_grace_ms: u64, partition_grace_ms: u64, beat_ms: u64) -> u64 {
+pub fn lease_warning_ms(stop_grace_ms: u64, partition_grace_ms: u64, heartbeat_ms: u64) -> u64 {
     let lease_ms = fence_after_ms(partition_grace_ms);
-    let untouched_ms = beat_ms.saturating_mul(HEARTBEATS_MISSED_MIN);
+    let untouched_ms = heartbeat_ms.saturating_mul(HEARTBEATS_MISSED_MIN);
     let room_ms = lease_ms.saturating_sub(untouched_ms);
     let spare_ms = lease_ms.saturating_sub(LEASE_UNDISTURBED_MS);
     stop_grace_ms
@@ -154,13 +154,13 @@ mod tests {
 
     #[test]
     fn the_shortest_lease_survives_a_lost_beat() {
-        for beat_ms in [500, 2_000, 5_000, 30_000] {
+        for heartbeat_ms in [500, 2_000, 5_000, 30_000] {
             let timings = Timings {
-                heartbeat_ms: beat_ms,
+                heartbeat_ms,
                 ..Timings::default()
             };
             let fence = fence_after_ms(timings.partition_grace_ms_min());
-            assert!(fence > 2 * beat_ms, "{beat_ms}: {fence}");
+            assert!(fence > 2 * heartbeat_ms, "{heartbeat_ms}: {fence}");
         }
     }
 

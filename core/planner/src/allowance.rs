@@ -42,17 +42,17 @@ impl<'a> Allowance<'a> {
     pub(super) fn reached(
         &self,
         spec: &JobSpec,
-        standing: &AllocationBasis,
+        allocation_basis: &AllocationBasis,
         more: &Amounts,
     ) -> Option<LimitReached> {
-        self.reached_by_claim(spec, standing, more, None)
+        self.reached_by_claim(spec, allocation_basis, more, None)
     }
 
     /// Like `reached`, for a job that is about to claim the amounts.
     pub(super) fn reached_by_claim(
         &self,
         spec: &JobSpec,
-        standing: &AllocationBasis,
+        allocation_basis: &AllocationBasis,
         more: &Amounts,
         claimed: Claimed<'_>,
     ) -> Option<LimitReached> {
@@ -89,8 +89,9 @@ impl<'a> Allowance<'a> {
             over(LimitKind::Queue, all_of(total), &config.limit)
                 .or_else(|| over(LimitKind::User, all_of(of_user), &config.user_limit))
                 .or_else(|| {
-                    let beyond =
-                        |twice: &Amounts| beyond_guarantee(queue, standing, total, twice, more);
+                    let beyond = |twice: &Amounts| {
+                        beyond_guarantee(queue, allocation_basis, total, twice, more)
+                    };
                     beyond(&Amounts::default())?;
                     let over = beyond(&twice(LimitKind::Guarantee))?;
                     Some(told(LimitKind::Guarantee, over))
@@ -145,8 +146,13 @@ impl<'a> Allowance<'a> {
     }
 
     /// Adds amounts given to a job.
-    pub(super) fn give(&mut self, spec: &JobSpec, standing: &AllocationBasis, more: &Amounts) {
-        let part = match standing {
+    pub(super) fn give(
+        &mut self,
+        spec: &JobSpec,
+        allocation_basis: &AllocationBasis,
+        more: &Amounts,
+    ) {
+        let part = match allocation_basis {
             AllocationBasis::Opportunistic => UsageKind::Opportunistic,
             AllocationBasis::Share | AllocationBasis::Cells(_) => UsageKind::Firm,
         };
@@ -170,12 +176,12 @@ pub(super) fn is_limited(state: &State, queue: &str) -> bool {
 /// the resulting amount and the guaranteed amount. `twice` is the part of `usage` that is counted twice.
 fn beyond_guarantee(
     queue: &Queue,
-    standing: &AllocationBasis,
+    allocation_basis: &AllocationBasis,
     usage: Option<&Usage>,
     twice: &Amounts,
     more: &Amounts,
 ) -> Option<(String, u64, u64)> {
-    if queue.config.borrow || *standing != AllocationBasis::Share {
+    if queue.config.borrow || *allocation_basis != AllocationBasis::Share {
         return None;
     }
     let guarantee = match &queue.config.guarantee {

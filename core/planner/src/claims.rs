@@ -8,7 +8,7 @@ use muster_engine::apply::{basis_mismatch, check_claim};
 use muster_engine::feasibility::Requester;
 use muster_engine::moves;
 use muster_engine::state::{Claim, Job, Running, WaitingClass, amounts_of};
-use muster_model::command::{AllocationBasis, Claim, Command, Moving, TaskPlacement, Victim};
+use muster_model::command::{AllocationBasis, ClaimSpec, Command, Moving, TaskPlacement, Victim};
 use muster_model::ids::{HostId, UnitId, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::time::TimeMs;
@@ -16,7 +16,7 @@ use muster_model::time::TimeMs;
 use crate::capacity::Capacity;
 use crate::order::Turn;
 use crate::preempt::{self, Claimant};
-use crate::round::{Refusal, Round, standing_of};
+use crate::round::{Refusal, Round, allocation_basis_of};
 use crate::running::{End, by_end};
 use crate::unit::Shortage;
 use crate::{Blocker, defragment, reserve};
@@ -96,7 +96,8 @@ impl<'a> Round<'a> {
             let Some((claim, queue)) = claim.zip(queue) else {
                 continue;
             };
-            let basis_gone = basis_mismatch(queue, &job.spec, &claim.standing, &claim.tasks);
+            let basis_gone =
+                basis_mismatch(queue, &job.spec, &claim.allocation_basis, &claim.tasks);
             let reason = basis_gone.map(str::to_owned);
             if let Some(reason) = reason.or_else(|| self.too_late(job, unit, claim)) {
                 if self.is_over_budget() {
@@ -271,8 +272,8 @@ impl<'a> Round<'a> {
     }
 
     fn preemption(&mut self, turn: Turn, job: &'a Job, unit: UnitIndex) -> Option<Claimed> {
-        let standing = standing_of(self.state, job);
-        if standing == AllocationBasis::Opportunistic {
+        let allocation_basis = allocation_basis_of(self.state, job);
+        if allocation_basis == AllocationBasis::Opportunistic {
             return None;
         }
         let line = self.order.line(turn.line).line;
@@ -284,7 +285,7 @@ impl<'a> Round<'a> {
         let wanting = Claimant {
             job,
             unit,
-            standing: &standing,
+            allocation_basis: &allocation_basis,
             now: self.now,
         };
         let allowance = self.allowance.for_unit(job, unit);
@@ -308,7 +309,8 @@ impl<'a> Round<'a> {
     fn moves(&mut self, job: &'a Job, unit: UnitIndex, shortage: &Shortage) -> Option<Claimed> {
         let state = self.state;
         let config = state.defragment.as_ref()?;
-        if standing_of(state, job) != AllocationBasis::Share || !defragment::is_in_pieces(shortage)
+        if allocation_basis_of(state, job) != AllocationBasis::Share
+            || !defragment::is_in_pieces(shortage)
         {
             return None;
         }
@@ -344,7 +346,7 @@ impl<'a> Round<'a> {
         let Some(queue) = self.state.queues.get(job.spec.queue.as_str()) else {
             return false;
         };
-        if standing_of(self.state, job) == AllocationBasis::Opportunistic {
+        if allocation_basis_of(self.state, job) == AllocationBasis::Opportunistic {
             return false;
         }
         let due = reserve::waits_since(self.state, job, unit).after(queue.config.reserve_after_ms);
@@ -368,11 +370,12 @@ impl<'a> Round<'a> {
     ) -> Option<Claimed> {
         let ending = self.ending();
         let allowance = self.allowance.for_unit(job, unit);
-        let standing = standing_of(self.state, job);
+        let allocation_basis = allocation_basis_of(self.state, job);
         // The lack of room may have been found for another queue; this one may be at its limit.
         let is_allowed = |tasks: &[TaskPlacement]| {
             let amounts = amounts_of(&self.state.hosts, &job.spec, tasks);
-            let reached = allowance.reached_by_claim(&job.spec, &standing, &amounts, Some(tasks));
+            let reached =
+                allowance.reached_by_claim(&job.spec, &allocation_basis, &amounts, Some(tasks));
             reached.is_none()
         };
         let propose =
@@ -410,7 +413,7 @@ impl<'a> Round<'a> {
         let later = self.allowance.for_unit(job, unit).without_stopping();
         let amounts = amounts_of(&self.state.hosts, &job.spec, &claim.tasks);
         let tasks = Some(&*claim.tasks);
-        let reached = later.reached_by_claim(&job.spec, &claim.standing, &amounts, tasks);
+        let reached = later.reached_by_claim(&job.spec, &claim.allocation_basis, &amounts, tasks);
         reached.is_none()
     }
 
@@ -447,13 +450,13 @@ impl<'a> Round<'a> {
         self.plan.steps.push(Command::Claim(claiming));
     }
 
-    fn claiming(&self, job: &Job, unit: UnitIndex, claimed: &Claimed) -> Claim {
-        Claim {
+    fn claiming(&self, job: &Job, unit: UnitIndex, claimed: &Claimed) -> ClaimSpec {
+        ClaimSpec {
             leader: self.state.leadership.epoch,
             job: job.id,
             unit,
             tasks: Arc::from(claimed.tasks.as_slice()),
-            basis: standing_of(self.state, job),
+            basis: allocation_basis_of(self.state, job),
             victims: claimed.victims.clone(),
             supersedes: Vec::new(),
             expected_at: claimed.expected_at,

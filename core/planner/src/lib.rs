@@ -46,7 +46,7 @@ pub use capacity::positions;
 use std::borrow::Cow;
 
 use muster_engine::state::State;
-use muster_model::command::{Claim, Command, Placement};
+use muster_model::command::{ClaimSpec, Command, Placement};
 use muster_model::ids::JobId;
 use muster_model::time::TimeMs;
 
@@ -99,7 +99,7 @@ impl Plan {
     }
 
     /// The claims among the steps, in order.
-    pub fn claims(&self) -> impl Iterator<Item = &Claim> {
+    pub fn claims(&self) -> impl Iterator<Item = &ClaimSpec> {
         self.steps.iter().filter_map(|step| match step {
             Command::Claim(claiming) => Some(claiming),
             _ => None,

@@ -1,6 +1,6 @@
 //! Running attempts as candidates for preemption or for an expected end.
 
-use muster_engine::state::{AllocationBasis, Job, Running, State};
+use muster_engine::state::{BasisKind, Job, Running, State};
 use muster_model::spec::TaskGroup;
 use muster_model::time::TimeMs;
 
@@ -114,7 +114,7 @@ pub(super) fn by_end(state: &State, now: TimeMs) -> Vec<(End, Running<'_>)> {
 /// Attempts that are being stopped.
 pub(super) fn stopping(state: &State) -> impl Iterator<Item = Running<'_>> {
     let classes = state.index.attempts.iter();
-    let stopping = classes.take_while(|(class, _)| class.ground == AllocationBasis::Stopping);
+    let stopping = classes.take_while(|(class, _)| class.ground == BasisKind::Stopping);
     stopping
         .flat_map(|(_, keys)| keys)
         .filter_map(|key| Running::of(state, key.unit_id()))

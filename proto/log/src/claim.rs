@@ -1,6 +1,6 @@
 //! Placements, claims and allocation bases in the log and the state.
 
-use muster_model::command::{AllocationBasis, Claim, Move, Moving, TaskPlacement};
+use muster_model::command::{AllocationBasis, ClaimSpec, Move, Moving, TaskPlacement};
 use muster_model::ids::{HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
 use muster_model::time::TimeMs;
 use muster_proto::field::packed::{pack_gpus, unpack_gpus};
@@ -9,14 +9,14 @@ use muster_proto::field::required;
 use crate::error::Field;
 use crate::v1;
 
-pub(super) fn to_wire(claiming: &Claim) -> v1::Claim {
+pub(super) fn to_wire(claiming: &ClaimSpec) -> v1::Claim {
     let victims = claiming.victims.iter();
     v1::Claim {
         leader: claiming.leader.get(),
         job: claiming.job.get(),
         unit: claiming.unit.get(),
         tasks: tasks_to_wire(&claiming.tasks),
-        standing: Some((&claiming.basis).into()),
+        allocation_basis: Some((&claiming.basis).into()),
         victims: victims.map(|victim| (*victim).into()).collect(),
         supersedes: claiming
             .supersedes
@@ -52,13 +52,13 @@ fn moving_from_wire(wire: v1::Moving) -> Field<Moving> {
     })
 }
 
-pub(super) fn from_wire(wire: v1::Claim) -> Field<Claim> {
-    Ok(Claim {
+pub(super) fn from_wire(wire: v1::Claim) -> Field<ClaimSpec> {
+    Ok(ClaimSpec {
         leader: LeadershipEpoch(wire.leader),
         job: JobId(wire.job),
         unit: UnitIndex(wire.unit),
         tasks: tasks_from_wire(wire.tasks)?.into(),
-        basis: standing_from_wire(wire.standing)?,
+        basis: basis_from_wire(wire.allocation_basis)?,
         victims: wire.victims.into_iter().map(Into::into).collect(),
         supersedes: wire.supersedes.into_iter().map(Into::into).collect(),
         expected_at: wire.expected_at_ms.map(TimeMs),
@@ -87,14 +87,16 @@ pub(super) fn tasks_from_wire(wire: Vec<v1::TaskPlacement>) -> Field<Vec<TaskPla
 }
 
 /// Absent for the ordinary basis, as in bytes older than this field.
-pub(super) fn standing_to_wire(standing: &AllocationBasis) -> Option<muster_proto::v1::Standing> {
-    (*standing != AllocationBasis::Share).then(|| standing.into())
+pub(super) fn basis_to_wire(
+    allocation_basis: &AllocationBasis,
+) -> Option<muster_proto::v1::AllocationBasis> {
+    (*allocation_basis != AllocationBasis::Share).then(|| allocation_basis.into())
 }
 
-pub(super) fn standing_from_wire(
-    wire: Option<muster_proto::v1::Standing>,
+pub(super) fn basis_from_wire(
+    wire: Option<muster_proto::v1::AllocationBasis>,
 ) -> Field<AllocationBasis> {
-    wire.map_or(Ok(AllocationBasis::Share), |standing| {
-        AllocationBasis::try_from(standing).map_err(|invalid| invalid.within("standing"))
+    wire.map_or(Ok(AllocationBasis::Share), |allocation_basis| {
+        AllocationBasis::try_from(allocation_basis).map_err(|invalid| invalid.within("standing"))
     })
 }

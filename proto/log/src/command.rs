@@ -72,7 +72,7 @@ twin_variants! {
         Prune { leader: leader },
         ReleaseGang { leader: leader, job: job, unit: unit, epoch: epoch },
         DropClaim { leader: leader, job: job, unit: unit, reason: reason },
-        SetAllocationBasis { leader: leader, job: job, unit: unit, epoch: epoch, standing: standing },
+        SetAllocationBasis { leader: leader, job: job, unit: unit, epoch: epoch, allocation_basis: allocation_basis },
     }
     within Host(HostCommand) {
         RegisterHost { leader: leader, registration: registration },
@@ -80,7 +80,7 @@ twin_variants! {
         SetGpuHealth { leader: leader, host: host, gpu: gpu, health: health },
     }
     within Checkpoint(CheckpointCommand) {
-        SpoilCheckpoint {
+        MarkCheckpointDamaged {
             leader: leader, job: job, unit: unit, reporter: reporter, epoch: epoch, step: step, reason: reason,
         },
     }
@@ -185,7 +185,7 @@ fn placement_to_wire(placement: &Placement) -> v1::Place {
         job: placement.job.get(),
         unit: placement.unit.get(),
         tasks: claim::tasks_to_wire(&placement.tasks),
-        standing: claim::standing_to_wire(&placement.basis),
+        allocation_basis: claim::basis_to_wire(&placement.basis),
         barrier: placement.barrier,
     }
 }
@@ -196,7 +196,7 @@ fn placement_from_wire(wire: v1::Place) -> Field<Placement> {
         job: JobId(wire.job),
         unit: UnitIndex(wire.unit),
         tasks: claim::tasks_from_wire(wire.tasks)?.into(),
-        basis: claim::standing_from_wire(wire.standing)?,
+        basis: claim::basis_from_wire(wire.allocation_basis)?,
         barrier: wire.barrier,
     })
 }

@@ -8,11 +8,11 @@ use muster_model::topology::CellId;
 use crate::field::{InvalidField, required};
 use crate::v1;
 
-impl TryFrom<v1::Standing> for AllocationBasis {
+impl TryFrom<v1::AllocationBasis> for AllocationBasis {
     type Error = InvalidField;
 
-    fn try_from(wire: v1::Standing) -> Result<Self, InvalidField> {
-        use v1::standing::Kind;
+    fn try_from(wire: v1::AllocationBasis) -> Result<Self, InvalidField> {
+        use v1::allocation_basis::Kind;
         Ok(match required("kind", wire.kind)? {
             Kind::Share(_) => Self::Share,
             Kind::Opportunistic(_) => Self::Opportunistic,
@@ -27,10 +27,10 @@ impl TryFrom<v1::Standing> for AllocationBasis {
     }
 }
 
-impl From<&AllocationBasis> for v1::Standing {
-    fn from(standing: &AllocationBasis) -> Self {
-        use v1::standing::{Cells, Kind, Plain};
-        let kind = match standing {
+impl From<&AllocationBasis> for v1::AllocationBasis {
+    fn from(allocation_basis: &AllocationBasis) -> Self {
+        use v1::allocation_basis::{Cells, Kind, Plain};
+        let kind = match allocation_basis {
             AllocationBasis::Share => Kind::Share(Plain {}),
             AllocationBasis::Opportunistic => Kind::Opportunistic(Plain {}),
             AllocationBasis::Cells(cells) => Kind::Cells(Cells {

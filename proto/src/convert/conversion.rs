@@ -91,7 +91,7 @@ messages!(
     HostRegistration => HostRegistration,
     QueueTree => QueueTree,
     Topology => Topology,
-    AllocationBasis => Standing,
+    AllocationBasis => AllocationBasis,
 );
 
 /// Numbers that may be absent.

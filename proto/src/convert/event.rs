@@ -32,7 +32,7 @@ twin_variants! {
         TaskLost { job: job_id, unit: unit, epoch: epoch, task: task, host: host_id, detail: detail },
         AttemptStopping { job: job_id, unit: unit, epoch: epoch, cause: reason },
         AttemptEnded {
-            job: job_id, unit: unit, epoch: epoch, hosts: host_ids, detail: detail, attribution: blame,
+            job: job_id, unit: unit, epoch: epoch, hosts: host_ids, detail: detail, attribution: attribution,
         },
         UnitRequeued { job: job_id, unit: unit, reason: reason, not_before: not_before_ms },
         UnitRetried {
@@ -74,11 +74,11 @@ twin_variants! {
             job: job_id, unit: unit, moved: moved, cost_gpu_ms: cost_gpu_ms, gain_gpu_ms: gain_gpu_ms,
         },
         ClaimDropped { job: job_id, unit: unit, reason: reason },
-        AllocationBasisChanged { job: job_id, unit: unit, epoch: epoch, standing: standing },
+        AllocationBasisChanged { job: job_id, unit: unit, epoch: epoch, allocation_basis: allocation_basis },
         LevelsChanged { above: above, inside: inside },
         HostCellsDoubted { host: host_id, name: name, flaws: flaws },
         JobEligible { job: job_id },
-        CheckpointSpoiled { job: job_id, unit: unit, epoch: epoch, step: step, reason: reason },
+        CheckpointDamaged { job: job_id, unit: unit, epoch: epoch, step: step, reason: reason },
     }
     also {
         EventKind::JobDefaultsSet(defaults) => Kind::JobDefaultsSet(v1::JobDefaultsSet {
@@ -94,14 +94,14 @@ twin_variants! {
         EventKind::ReplicaChanged(changed) => Kind::ReplicaChanged(v1::ReplicaChanged {
             replica_id: changed.replica.get(),
             address: changed.address.clone(),
-            standing: v1::ReplicaStanding::from(changed.membership).into(),
+            membership: v1::ReplicaMembership::from(changed.membership).into(),
         }),
         Kind::ReplicaChanged(wire) => EventKind::ReplicaChanged(ReplicaChanged {
             replica: ReplicaId(wire.replica_id),
             address: wire.address,
-            membership: enumeration::<v1::ReplicaStanding, _>(
+            membership: enumeration::<v1::ReplicaMembership, _>(
                 "ReplicaChanged.standing",
-                wire.standing,
+                wire.membership,
             )?,
         });
         EventKind::AccessChanged(change) => Kind::AccessChanged(access::change_to_wire(change)),
@@ -128,7 +128,7 @@ impl TryFrom<v1::Event> for EventKind {
 impl From<&EventKind> for v1::EventKind {
     fn from(kind: &EventKind) -> Self {
         match kind {
-            EventKind::LeadershipStarted { .. } => Self::LeaderBegan,
+            EventKind::LeadershipStarted { .. } => Self::LeadershipStarted,
             EventKind::JobSubmitted { .. } => Self::JobSubmitted,
             EventKind::JobCancelRequested { .. } => Self::JobCancelRequested,
             EventKind::JobSuspended { .. } => Self::JobSuspended,
@@ -168,11 +168,11 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::UnitClaimed { .. } => Self::UnitClaimed,
             EventKind::UnitsMoved { .. } => Self::UnitsMoved,
             EventKind::ClaimDropped { .. } => Self::ClaimDropped,
-            EventKind::AllocationBasisChanged { .. } => Self::StandingChanged,
+            EventKind::AllocationBasisChanged { .. } => Self::AllocationBasisChanged,
             EventKind::LevelsChanged { .. } => Self::LevelsChanged,
             EventKind::HostCellsDoubted { .. } => Self::HostCellsDoubted,
             EventKind::JobEligible { .. } => Self::JobEligible,
-            EventKind::CheckpointSpoiled { .. } => Self::CheckpointSpoiled,
+            EventKind::CheckpointDamaged { .. } => Self::CheckpointDamaged,
         }
     }
 }

@@ -49,39 +49,39 @@ words!(
     Step
 );
 
-impl Twin<Option<v1::Blame>> for Option<Arc<Attribution>> {
-    fn to_wire(&self) -> Option<v1::Blame> {
+impl Twin<Option<v1::Attribution>> for Option<Arc<Attribution>> {
+    fn to_wire(&self) -> Option<v1::Attribution> {
         self.as_deref().map(Into::into)
     }
 
-    fn from_wire(field: &str, wire: Option<v1::Blame>) -> Result<Self, InvalidField> {
+    fn from_wire(field: &str, wire: Option<v1::Attribution>) -> Result<Self, InvalidField> {
         let read =
             wire.map(|wire| Attribution::try_from(wire).map_err(|invalid| invalid.within(field)));
         Ok(read.transpose()?.map(Arc::new))
     }
 }
 
-impl From<&Attribution> for v1::Blame {
-    fn from(blame: &Attribution) -> Self {
+impl From<&Attribution> for v1::Attribution {
+    fn from(attribution: &Attribution) -> Self {
         Self {
-            class: blame.class.to_wire(),
-            component: blame.component.as_ref().map(Into::into),
-            confidence_permille: u32::from(blame.confidence_permille),
-            evidence: blame.evidence.clone(),
-            charge: blame.charge.to_wire(),
-            measures: { blame.measures.iter() }
+            class: attribution.class.to_wire(),
+            component: attribution.component.as_ref().map(Into::into),
+            confidence_permille: u32::from(attribution.confidence_permille),
+            evidence: attribution.evidence.clone(),
+            charge: attribution.charge.to_wire(),
+            measures: { attribution.measures.iter() }
                 .map(|measure| measure.word().to_owned())
                 .collect(),
-            step: blame.step.to_wire(),
+            step: attribution.step.to_wire(),
             host: String::new(),
         }
     }
 }
 
-impl TryFrom<v1::Blame> for Attribution {
+impl TryFrom<v1::Attribution> for Attribution {
     type Error = InvalidField;
 
-    fn try_from(wire: v1::Blame) -> Result<Self, InvalidField> {
+    fn try_from(wire: v1::Attribution) -> Result<Self, InvalidField> {
         let component = wire.component.map(|component| {
             Component::try_from(component).map_err(|invalid| invalid.within("component"))
         });

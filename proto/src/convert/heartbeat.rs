@@ -2,23 +2,23 @@
 
 use muster_model::command::GpuHealth;
 use muster_model::heartbeat::{
-    CheckpointReport, Heartbeat, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
+    CheckpointReport, DamageReport, Heartbeat, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
 };
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, JobId, LeadershipEpoch, Revision, TaskIndex, TaskKey, UnitIndex,
 };
 use muster_model::limits::{
-    CHECKPOINTS_REPORTED_MAX, GPUS_PER_HOST_MAX, SPOILS_REPORTED_MAX, TASKS_PER_HOST_MAX,
+    CHECKPOINTS_REPORTED_MAX, DAMAGED_REPORTED_MAX, GPUS_PER_HOST_MAX, TASKS_PER_HOST_MAX,
 };
 
 use crate::convert::{gpu_uuid, health};
 use crate::field::{InvalidField, port, required};
 use crate::v1;
 
-impl TryFrom<v1::Beat> for Heartbeat {
+impl TryFrom<v1::Heartbeat> for Heartbeat {
     type Error = InvalidField;
 
-    fn try_from(wire: v1::Beat) -> Result<Self, InvalidField> {
+    fn try_from(wire: v1::Heartbeat) -> Result<Self, InvalidField> {
         let status = wire
             .status
             .map(WorkerStatus::try_from)
@@ -34,14 +34,14 @@ impl TryFrom<v1::Beat> for Heartbeat {
     }
 }
 
-impl From<&Heartbeat> for v1::Beat {
-    fn from(beat: &Heartbeat) -> Self {
+impl From<&Heartbeat> for v1::Heartbeat {
+    fn from(heartbeat: &Heartbeat) -> Self {
         Self {
-            sequence: beat.sequence,
-            acknowledged: beat.acknowledged,
-            leadership_epoch: beat.leader.get(),
-            desired_revision: beat.desired_revision.get(),
-            status: beat.status.as_ref().map(Into::into),
+            sequence: heartbeat.sequence,
+            acknowledged: heartbeat.acknowledged,
+            leadership_epoch: heartbeat.leader.get(),
+            desired_revision: heartbeat.desired_revision.get(),
+            status: heartbeat.status.as_ref().map(Into::into),
         }
     }
 }
@@ -135,9 +135,9 @@ impl TryFrom<v1::TaskStatus> for TaskStatus {
         )?;
         at_most(
             "spoiled",
-            wire.spoiled.len(),
+            wire.damaged.len(),
             "SPOILS_TOLD_MAX",
-            SPOILS_REPORTED_MAX,
+            DAMAGED_REPORTED_MAX,
         )?;
         // An older worker reports only the newest checkpoint.
         let newest = wire.checkpoint.filter(|_| wire.checkpoints.is_empty());
@@ -152,7 +152,7 @@ impl TryFrom<v1::TaskStatus> for TaskStatus {
             phase,
             checkpoints: checkpoints.map(Into::into).collect(),
             progress_step: wire.progress_step,
-            spoiled: wire.spoiled.into_iter().map(Into::into).collect(),
+            damaged: wire.damaged.into_iter().map(Into::into).collect(),
         })
     }
 }
@@ -168,7 +168,7 @@ impl From<&TaskStatus> for v1::TaskStatus {
             checkpoint: status.checkpoints.last().map(Into::into),
             checkpoints: status.checkpoints.iter().map(Into::into).collect(),
             progress_step: status.progress_step,
-            spoiled: status.spoiled.iter().map(Into::into).collect(),
+            damaged: status.damaged.iter().map(Into::into).collect(),
         }
     }
 }
@@ -212,8 +212,8 @@ impl From<&WorkerTaskPhase> for v1::WorkerTaskPhase {
     }
 }
 
-impl From<v1::SpoilReport> for SpoilReport {
-    fn from(wire: v1::SpoilReport) -> Self {
+impl From<v1::DamageReport> for DamageReport {
+    fn from(wire: v1::DamageReport) -> Self {
         Self {
             step: wire.step,
             reason: wire.reason,
@@ -221,8 +221,8 @@ impl From<v1::SpoilReport> for SpoilReport {
     }
 }
 
-impl From<&SpoilReport> for v1::SpoilReport {
-    fn from(report: &SpoilReport) -> Self {
+impl From<&DamageReport> for v1::DamageReport {
+    fn from(report: &DamageReport) -> Self {
         Self {
             step: report.step,
             reason: report.reason.clone(),

@@ -125,8 +125,8 @@ impl From<&Checkpoint> for v1::Checkpoint {
             digest: checkpoint.digest.clone(),
             committed_at_ms: checkpoint.committed_at.0,
             save_ms: checkpoint.save_ms,
-            spoiled: checkpoint.spoiled.clone(),
-            spoiled_by: checkpoint.spoiled_by.map_or(0, AttemptEpoch::get),
+            damaged: checkpoint.damaged.clone(),
+            damaged_by: checkpoint.damaged_by.map_or(0, AttemptEpoch::get),
         }
     }
 }
@@ -141,8 +141,8 @@ impl From<v1::Checkpoint> for Checkpoint {
             digest: wire.digest,
             committed_at: TimeMs(wire.committed_at_ms),
             save_ms: wire.save_ms,
-            spoiled: wire.spoiled,
-            spoiled_by: (wire.spoiled_by > 0).then_some(AttemptEpoch(wire.spoiled_by)),
+            damaged: wire.damaged,
+            damaged_by: (wire.damaged_by > 0).then_some(AttemptEpoch(wire.damaged_by)),
         }
     }
 }

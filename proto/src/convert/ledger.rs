@@ -22,7 +22,7 @@ pub fn ledger_to_wire(ledger: &Ledger) -> Option<v1::Ledger> {
         infra: loss(ledger.infra),
         user: loss(ledger.user),
         admin: loss(ledger.admin),
-        halted_gpu_ms: ledger.halted_gpu_ms,
+        paused_gpu_ms: ledger.paused_gpu_ms,
     })
 }
 
@@ -40,7 +40,7 @@ pub fn ledger_from_wire(wire: Option<v1::Ledger>) -> Ledger {
     let wire = wire.unwrap_or_default();
     Ledger {
         kept_gpu_ms: wire.kept_gpu_ms,
-        halted_gpu_ms: wire.halted_gpu_ms,
+        paused_gpu_ms: wire.paused_gpu_ms,
         first: loss(wire.first),
         preempt: loss(wire.preempt),
         infra: loss(wire.infra),

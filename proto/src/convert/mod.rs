@@ -38,7 +38,7 @@ pub use ids::{gpu_uuid, request_id};
 pub use job_life::{condition_from_wire, condition_to_wire};
 pub use ledger::{ledger_from_wire, ledger_to_wire};
 pub use pipeline::submit_pipeline_command;
-pub use reported_topology::{learnt_from_wire, learnt_to_wire};
+pub use reported_topology::{reported_from_wire, reported_to_wire};
 pub use request::{
     block_command, cancel_command, configure_queues_command, reset_breaker_command, resume_command,
     set_queue_command, set_topology_command, submit_command, suspend_command, unblock_command,

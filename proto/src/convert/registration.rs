@@ -4,7 +4,7 @@ use muster_model::command::{GpuDescription, HostRegistration};
 use muster_model::timings::Timings;
 
 use crate::convert::gpu_uuid;
-use crate::convert::reported_topology::{learnt_from_wire, learnt_to_wire};
+use crate::convert::reported_topology::{reported_from_wire, reported_to_wire};
 use crate::field::InvalidField;
 use crate::v1;
 
@@ -37,7 +37,7 @@ impl TryFrom<v1::HostRegistration> for HostRegistration {
             cpus_milli: wire.cpus_milli,
             memory_mib: wire.memory_mib,
             labels: wire.labels,
-            learnt: learnt_from_wire(wire.learnt)?,
+            reported: reported_from_wire(wire.reported)?,
         })
     }
 }
@@ -54,7 +54,7 @@ impl From<&HostRegistration> for v1::HostRegistration {
             cpus_milli: registration.cpus_milli,
             memory_mib: registration.memory_mib,
             labels: registration.labels.clone(),
-            learnt: learnt_to_wire(&registration.learnt),
+            reported: reported_to_wire(&registration.reported),
         }
     }
 }
@@ -86,7 +86,7 @@ impl From<&GpuDescription> for v1::GpuDescription {
 impl From<Timings> for v1::Timings {
     fn from(timings: Timings) -> Self {
         Self {
-            beat_ms: timings.heartbeat_ms,
+            heartbeat_ms: timings.heartbeat_ms,
             suspect_ms: timings.suspect_ms,
             lost_ms: timings.lost_ms,
         }
@@ -97,15 +97,15 @@ impl TryFrom<v1::Timings> for Timings {
     type Error = InvalidField;
 
     fn try_from(wire: v1::Timings) -> Result<Self, InvalidField> {
-        if wire.beat_ms == 0 {
+        if wire.heartbeat_ms == 0 {
             return Err(InvalidField::new("beat_ms", "must be at least 1"));
         }
-        if wire.suspect_ms <= wire.beat_ms || wire.lost_ms <= wire.suspect_ms {
+        if wire.suspect_ms <= wire.heartbeat_ms || wire.lost_ms <= wire.suspect_ms {
             let rule = "beat_ms < suspect_ms < lost_ms must hold";
             return Err(InvalidField::new("suspect_ms", rule));
         }
         Ok(Self {
-            heartbeat_ms: wire.beat_ms,
+            heartbeat_ms: wire.heartbeat_ms,
             suspect_ms: wire.suspect_ms,
             lost_ms: wire.lost_ms,
         })

@@ -8,8 +8,8 @@ use crate::v1;
 
 /// A reported tree on the wire; none if it is empty.
 #[must_use]
-pub fn learnt_to_wire(tree: &ReportedTopology) -> Option<v1::LearntTree> {
-    (!tree.is_empty()).then(|| v1::LearntTree {
+pub fn reported_to_wire(tree: &ReportedTopology) -> Option<v1::ReportedTopology> {
+    (!tree.is_empty()).then(|| v1::ReportedTopology {
         above: { tree.above.iter() }
             .map(|cell| v1::NamedCell {
                 level: cell.level.clone(),
@@ -18,7 +18,7 @@ pub fn learnt_to_wire(tree: &ReportedTopology) -> Option<v1::LearntTree> {
             .collect(),
         inside: tree.inside.clone(),
         gpus: { tree.gpus.iter() }
-            .map(|gpu| v1::LearntGpu {
+            .map(|gpu| v1::ReportedGpu {
                 uuid: gpu.uuid.to_string(),
                 pci_address: gpu.pci_address.clone(),
                 cells: gpu.cells.clone(),
@@ -31,7 +31,9 @@ pub fn learnt_to_wire(tree: &ReportedTopology) -> Option<v1::LearntTree> {
 ///
 /// # Errors
 /// [`InvalidField`] if a GPU has no UUID.
-pub fn learnt_from_wire(wire: Option<v1::LearntTree>) -> Result<ReportedTopology, InvalidField> {
+pub fn reported_from_wire(
+    wire: Option<v1::ReportedTopology>,
+) -> Result<ReportedTopology, InvalidField> {
     let wire = wire.unwrap_or_default();
     let gpus = wire.gpus.into_iter().enumerate().map(|(position, gpu)| {
         let uuid = gpu_uuid("uuid", &gpu.uuid)

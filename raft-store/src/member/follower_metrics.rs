@@ -77,12 +77,12 @@ impl ReportedFollowers {
 mod tests {
     use super::*;
 
-    fn follower(id: u64, heard_ago_ms: Option<u64>) -> FollowerStatus {
+    fn follower(id: u64, last_heartbeat_age_ms: Option<u64>) -> FollowerStatus {
         FollowerStatus {
             id,
             matched: None,
             lag_entries: 7,
-            last_answer_ago_ms: heard_ago_ms,
+            last_answer_ago_ms: last_heartbeat_age_ms,
         }
     }
 

@@ -279,7 +279,7 @@ impl PlanningContext<'_> {
             }
             _ => Err(MembershipError::LearnerSilent {
                 id,
-                heard_ago_ms: follower.and_then(|follower| follower.last_answer_ago_ms),
+                last_heartbeat_age_ms: follower.and_then(|follower| follower.last_answer_ago_ms),
                 silence_ms_max: self.heard_ms_max,
             }),
         }

@@ -119,7 +119,7 @@ fn fitness(
         }
         _ => Err(MembershipError::SuccessorUnresponsive {
             to,
-            heard_ago_ms: follower.and_then(|follower| follower.last_answer_ago_ms),
+            last_heartbeat_age_ms: follower.and_then(|follower| follower.last_answer_ago_ms),
             silence_ms_max,
         }),
     }
@@ -131,11 +131,11 @@ mod tests {
 
     #[test]
     fn a_successor_is_refused_by_what_it_lacks() {
-        let follower = |lag_entries, heard_ago_ms| FollowerStatus {
+        let follower = |lag_entries, last_heartbeat_age_ms| FollowerStatus {
             id: 2,
             matched: Some(9),
             lag_entries,
-            last_answer_ago_ms: heard_ago_ms,
+            last_answer_ago_ms: last_heartbeat_age_ms,
         };
         let told = |follower: Option<FollowerStatus>| {
             let result = fitness(follower.as_ref(), 2, 500);

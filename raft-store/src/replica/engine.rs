@@ -280,7 +280,7 @@ pub(crate) fn followers<M: StateMachine, R: Runtime>(
 ) -> Vec<FollowerStatus> {
     let next = metrics.last_log_index.map_or(0, |index| index + 1);
     let replication = metrics.replication.iter().flatten();
-    let heard_ago_ms = |id: &u64| {
+    let last_heartbeat_age_ms = |id: &u64| {
         let heard = metrics.heartbeat.as_ref()?.get(id)?.as_ref()?;
         Some(u64::try_from(heard.elapsed().as_millis()).unwrap_or(u64::MAX))
     };
@@ -290,7 +290,7 @@ pub(crate) fn followers<M: StateMachine, R: Runtime>(
             id: *id,
             matched: matched.map(|matched| matched.index),
             lag_entries: next.saturating_sub(matched.map_or(0, |matched| matched.index + 1)),
-            last_answer_ago_ms: heard_ago_ms(id),
+            last_answer_ago_ms: last_heartbeat_age_ms(id),
         })
         .collect()
 }

@@ -196,7 +196,7 @@ impl<M: StateMachine> Handle<M> {
     /// entry, returns false.
     ///
     /// # Errors
-    /// [`PastError`] if this replica cannot rebuild the state.
+    /// [`StateHistoryError`] if this replica cannot rebuild the state.
     pub fn state_at(
         &self,
         revision: u64,

@@ -100,12 +100,12 @@ mod tests {
 
     const HEARD_MS_MAX: u64 = 500;
 
-    fn follower(id: u64, lag_entries: u64, heard_ago_ms: Option<u64>) -> FollowerStatus {
+    fn follower(id: u64, lag_entries: u64, last_heartbeat_age_ms: Option<u64>) -> FollowerStatus {
         FollowerStatus {
             id,
             matched: None,
             lag_entries,
-            last_answer_ago_ms: heard_ago_ms,
+            last_answer_ago_ms: last_heartbeat_age_ms,
         }
     }
 

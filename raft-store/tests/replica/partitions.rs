@@ -180,10 +180,15 @@ async fn leadership_is_not_handed_to_a_dead_voter() {
 
     match handle.transfer_leader(dead_id).await {
         Err(MembershipError::SuccessorUnresponsive {
-            to, heard_ago_ms, ..
+            to,
+            last_heartbeat_age_ms,
+            ..
         }) => {
             assert_eq!(to, dead_id);
-            assert!(heard_ago_ms > Some(silence_ms_max), "{heard_ago_ms:?}");
+            assert!(
+                last_heartbeat_age_ms > Some(silence_ms_max),
+                "{last_heartbeat_age_ms:?}"
+            );
         }
         other => panic!("{other:?}"),
     }

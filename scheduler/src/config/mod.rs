@@ -392,15 +392,15 @@ impl SchedulerConfig {
 
     fn validate_timings(&self) -> Result<(), BrokenRule> {
         let Timings {
-            heartbeat_ms: beat_ms,
+            heartbeat_ms,
             suspect_ms,
             lost_ms,
         } = self.timings;
-        require(beat_ms > 0, "timings.beat_ms", || {
+        require(heartbeat_ms > 0, "timings.beat_ms", || {
             "must not be 0".to_owned()
         })?;
-        require(suspect_ms > beat_ms, "timings.suspect_ms", || {
-            format!("must exceed beat_ms ({beat_ms})")
+        require(suspect_ms > heartbeat_ms, "timings.suspect_ms", || {
+            format!("must exceed beat_ms ({heartbeat_ms})")
         })?;
         require(lost_ms > suspect_ms, "timings.lost_ms", || {
             format!("must exceed suspect_ms ({suspect_ms})")

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use muster_engine::state::State;
-use muster_etcd::{BootstrapPlan, Etcd, bootstrap};
+use muster_etcd::{BootstrapPlan, Etcd};
 use muster_raft_store::{Handle, Peer};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -40,7 +40,7 @@ pub(crate) async fn bootstrap(
         () = stop.cancelled() => return Ok(()),
         // Another replica was faster, and this one belongs to its group.
         _ = leadership.wait_for(|now| now.leader.is_some()) => return Ok(()),
-        founded = bootstrap(&mut etcd, &keys, &plan) => founded?,
+        founded = muster_etcd::bootstrap(&mut etcd, &keys, &plan) => founded?,
     };
     if founded.has_begun {
         let heard = timeout(

@@ -41,7 +41,7 @@ pub(super) struct Changes {
     /// GPU-milliseconds lost by moves.
     pub(super) moves_lost_gpu_ms: u64,
     /// Failed attempts with known or presumed attribution: class, payer, and the deciding step.
-    pub(super) blamed: Vec<(Class, Charge, Step)>,
+    pub(super) attributed: Vec<(Class, Charge, Step)>,
     /// Components that rules took out of placement: kind and rule.
     pub(super) blocked: Vec<(ComponentKind, String)>,
     /// Components that returned to placement, and whether an operator returned them or an operator's block
@@ -134,7 +134,7 @@ impl Changes {
             | EventKind::GpuHealthChanged { .. }
             | EventKind::Blocked { .. }
             | EventKind::CheckpointCommitted { .. }
-            | EventKind::CheckpointSpoiled { .. }
+            | EventKind::CheckpointDamaged { .. }
             | EventKind::CheckpointsForgotten { .. }
             | EventKind::AllocationBasisChanged { .. } => {}
         }
@@ -175,15 +175,16 @@ impl Changes {
                     .extend(gang_start_ms(state, *job, *unit));
             }
             EventKind::AttemptEnded {
-                hosts,
-                attribution: blame,
-                ..
+                hosts, attribution, ..
             } => {
                 self.plan = true;
                 self.hosts.extend(hosts);
-                let blame = blame.as_deref();
-                self.blamed
-                    .extend(blame.map(|blame| (blame.class, blame.charge, blame.step)));
+                let attribution = attribution.as_deref();
+                self.attributed.extend(
+                    attribution.map(|attribution| {
+                        (attribution.class, attribution.charge, attribution.step)
+                    }),
+                );
             }
             EventKind::AttemptStopping {
                 job, unit, cause, ..

@@ -14,7 +14,7 @@ use muster_model::time::MonotonicMs;
 pub struct Fence {
     /// Raft term of the leader.
     pub term: u64,
-    /// Revision of its `LeaderBegan`.
+    /// Revision of its `LeadershipStarted`.
     pub epoch: LeadershipEpoch,
 }
 
@@ -24,7 +24,7 @@ pub struct HeartbeatPush {
     /// Leadership of the sender.
     pub fence: Fence,
     /// Hosts with a heartbeat since the last push, with the age of it in milliseconds.
-    pub heard_ago_ms: BTreeMap<HostId, u64>,
+    pub last_heartbeat_age_ms: BTreeMap<HostId, u64>,
     /// Newest command format that all replicas read, as far as the leader knows.
     pub command_format: u8,
 }
@@ -35,7 +35,7 @@ pub struct HeartbeatReport {
     /// Reach of its memory in milliseconds: anything before may be forgotten.
     pub remembers_ms: u64,
     /// Stored hosts, with the age of their last heartbeat in milliseconds.
-    pub heard_ago_ms: BTreeMap<HostId, u64>,
+    pub last_heartbeat_age_ms: BTreeMap<HostId, u64>,
 }
 
 /// A later leadership is known here; the sender no longer leads.
@@ -104,7 +104,7 @@ impl HeartbeatStore {
         self.advance(own_term, push.fence)?;
         self.told_by = push.fence.epoch;
         self.raise_command_format(push.command_format);
-        for (host, ago_ms) in &push.heard_ago_ms {
+        for (host, ago_ms) in &push.last_heartbeat_age_ms {
             // The clock starts further from zero than any age that matters.
             let heard_at = MonotonicMs(now.0.saturating_sub(*ago_ms));
             let known = self.heard_at.entry(*host).or_insert(heard_at);
@@ -126,7 +126,7 @@ impl HeartbeatStore {
         self.advance(own_term, asking)?;
         Ok(HeartbeatReport {
             remembers_ms: now.since(self.began_at),
-            heard_ago_ms: self
+            last_heartbeat_age_ms: self
                 .heard_at
                 .iter()
                 .map(|(host, heard_at)| (*host, now.since(*heard_at)))
@@ -164,7 +164,7 @@ mod tests {
     fn push(fence: Fence, host: u32, ago_ms: u64) -> HeartbeatPush {
         HeartbeatPush {
             fence,
-            heard_ago_ms: BTreeMap::from([(HostId(host), ago_ms)]),
+            last_heartbeat_age_ms: BTreeMap::from([(HostId(host), ago_ms)]),
             command_format: 0,
         }
     }
@@ -180,7 +180,7 @@ mod tests {
             store.report(MonotonicMs(6_000), 2, fence(2, 9)),
             Ok(HeartbeatReport {
                 remembers_ms: 5_000,
-                heard_ago_ms: BTreeMap::from([(HostId(7), 1_200)]),
+                last_heartbeat_age_ms: BTreeMap::from([(HostId(7), 1_200)]),
             })
         );
     }
@@ -197,7 +197,10 @@ mod tests {
             Ok(())
         );
         let report = store.report(MonotonicMs(9_100), 1, fence(1, 3));
-        assert_eq!(report.map(|told| told.heard_ago_ms[&HostId(7)]), Ok(100));
+        assert_eq!(
+            report.map(|told| told.last_heartbeat_age_ms[&HostId(7)]),
+            Ok(100)
+        );
     }
 
     #[test]

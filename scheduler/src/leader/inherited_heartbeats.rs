@@ -39,7 +39,7 @@ impl InheritedHeartbeats {
                 .map(|report| Memory {
                     began_at: before(report.remembers_ms),
                     heard_at: report
-                        .heard_ago_ms
+                        .last_heartbeat_age_ms
                         .into_iter()
                         .map(|(host, ago_ms)| (host, before(ago_ms)))
                         .collect(),
@@ -85,10 +85,10 @@ mod tests {
     const HOST: HostId = HostId(3);
 
     fn report(remembers_ms: u64, ago_ms: Option<u64>) -> HeartbeatReport {
-        let heard_ago_ms = ago_ms.map(|ago_ms| (HOST, ago_ms)).into_iter().collect();
+        let last_heartbeat_age_ms = ago_ms.map(|ago_ms| (HOST, ago_ms)).into_iter().collect();
         HeartbeatReport {
             remembers_ms,
-            heard_ago_ms,
+            last_heartbeat_age_ms,
         }
     }
 

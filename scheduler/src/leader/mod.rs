@@ -6,7 +6,7 @@
 //!
 //! # A leadership
 //!
-//! 1. `LeaderBegan` is proposed; its revision is the *epoch*, the fencing token of everything after.
+//! 1. `LeadershipStarted` is proposed; its revision is the *epoch*, the fencing token of everything after.
 //! 2. A majority of replicas report their replicated heartbeat times (below), within [`SHADOW_FETCH_MS_MAX`].
 //! 3. Steps, until leadership is lost: take the input, ask the reactor and the planner, propose all
 //!    of it as one batch, await the outcomes, send every host whose desired state changed its new one.

@@ -92,7 +92,7 @@ mod tests {
             phase: WorkerTaskPhase::Running,
             checkpoints: Vec::new(),
             progress_step: *step,
-            spoiled: Vec::new(),
+            damaged: Vec::new(),
         };
         WorkerStatus {
             tasks: said.iter().map(task).collect(),

@@ -49,7 +49,7 @@ pub(super) struct PushAnswer {
 #[derive(Debug)]
 struct Round {
     number: u64,
-    beats: BTreeMap<HostId, PendingHeartbeat>,
+    heartbeats: BTreeMap<HostId, PendingHeartbeat>,
     /// Replicas that stored it.
     stored: BTreeSet<ReplicaId>,
     /// Whether the push contained all known hosts.
@@ -137,8 +137,8 @@ impl ReplicationRounds {
     }
 
     /// Records a heartbeat; only the newest of a host waits.
-    pub(super) fn record(&mut self, host: HostId, beat: PendingHeartbeat) {
-        self.waiting.insert(host, beat);
+    pub(super) fn record(&mut self, host: HostId, heartbeat: PendingHeartbeat) {
+        self.waiting.insert(host, heartbeat);
     }
 
     /// Time of the next round, if heartbeats wait for one or formats are still to be asked for.
@@ -181,13 +181,13 @@ impl ReplicationRounds {
             return None;
         }
         let is_whole = self.owes_all();
-        let beats = std::mem::take(&mut self.waiting);
+        let heartbeats = std::mem::take(&mut self.waiting);
         let mut heard_at = if is_whole { known() } else { BTreeMap::new() };
-        for (host, beat) in &beats {
-            let at = heard_at.entry(*host).or_insert(beat.processed_at);
-            *at = beat.processed_at.max(*at);
+        for (host, heartbeat) in &heartbeats {
+            let at = heard_at.entry(*host).or_insert(heartbeat.processed_at);
+            *at = heartbeat.processed_at.max(*at);
         }
-        let heard_ago_ms = heard_at
+        let last_heartbeat_age_ms = heard_at
             .into_iter()
             .map(|(host, at)| (host, now.since(at)))
             .collect();
@@ -195,7 +195,7 @@ impl ReplicationRounds {
         self.next_at = now.after(SHADOW_ROUND_MS);
         self.in_work = Some(Round {
             number: self.begun,
-            beats,
+            heartbeats,
             stored: BTreeSet::new(),
             is_whole,
             outstanding: 0,
@@ -203,7 +203,7 @@ impl ReplicationRounds {
         });
         Some(Arc::new(HeartbeatPush {
             fence: self.fence,
-            heard_ago_ms,
+            last_heartbeat_age_ms,
             command_format: self.level,
         }))
     }
@@ -298,10 +298,10 @@ impl ReplicationRounds {
                 widened.is_told = true;
             }
             telemetry::replication_took(round.since.elapsed());
-            return round.beats.into_values().collect();
+            return round.heartbeats.into_values().collect();
         }
-        for (host, beat) in round.beats {
-            self.waiting.entry(host).or_insert(beat);
+        for (host, heartbeat) in round.heartbeats {
+            self.waiting.entry(host).or_insert(heartbeat);
         }
         Vec::new()
     }
@@ -359,7 +359,7 @@ mod tests {
         })
     }
 
-    fn beat(sequence: u64, at: u64) -> PendingHeartbeat {
+    fn heartbeat(sequence: u64, at: u64) -> PendingHeartbeat {
         PendingHeartbeat {
             session: SessionId(1),
             sequence,
@@ -402,21 +402,21 @@ mod tests {
             let answer = rounds.answered().await;
             rounds.count(&answer);
         }
-        let beats = rounds.complete(voters.clone());
-        (beats, push.heard_ago_ms.len())
+        let heartbeats = rounds.complete(voters.clone());
+        (heartbeats, push.last_heartbeat_age_ms.len())
     }
 
     #[tokio::test(start_paused = true)]
     async fn while_voters_change_a_majority_of_each_set_must_remember() {
         let mut rounds = rounds();
-        rounds.record(HostId(1), beat(1, 1_000));
+        rounds.record(HostId(1), heartbeat(1, 1_000));
         // 1, 2 and 4 are three of five, and one of three of the second set.
         let joint = sets(&[&[2, 4], &[5, 7]]);
         assert_eq!(run_in(&mut rounds, &joint, 1_000).await.0, Vec::new());
         let joint = sets(&[&[2, 3], &[3, 4]]);
         assert_eq!(
             run_in(&mut rounds, &joint, 2_000).await.0,
-            vec![beat(1, 1_000)]
+            vec![heartbeat(1, 1_000)]
         );
     }
 
@@ -430,14 +430,14 @@ mod tests {
         assert_eq!(run_in(&mut rounds, &voters, 1_000).await, (Vec::new(), 2));
         assert!(!rounds.future_voters_caught_up());
         rounds.include_future_voters([1, 4, 7].map(ReplicaId).into());
-        rounds.record(HostId(1), beat(1, 1_000));
+        rounds.record(HostId(1), heartbeat(1, 1_000));
         let told = run_in(&mut rounds, &voters, 2_000).await;
-        assert_eq!(told, (vec![beat(1, 1_000)], 2));
+        assert_eq!(told, (vec![heartbeat(1, 1_000)], 2));
         assert!(rounds.future_voters_caught_up());
         // From then on only heartbeats are pushed, and the future voters must store them.
-        rounds.record(HostId(1), beat(2, 2_000));
+        rounds.record(HostId(1), heartbeat(2, 2_000));
         let told = run_in(&mut rounds, &voters, 3_000).await;
-        assert_eq!(told, (vec![beat(2, 2_000)], 1));
+        assert_eq!(told, (vec![heartbeat(2, 2_000)], 1));
         rounds.drop_future_voters();
         assert!(!rounds.future_voters_caught_up());
         assert_eq!(rounds.due_at(), None);
@@ -446,17 +446,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_beat_is_acknowledged_once_a_majority_remembers_it() {
         let mut rounds = rounds();
-        rounds.record(HostId(1), beat(1, 1_000));
-        assert_eq!(run(&mut rounds, &[2, 3], 1_000).await, vec![beat(1, 1_000)]);
+        rounds.record(HostId(1), heartbeat(1, 1_000));
+        assert_eq!(
+            run(&mut rounds, &[2, 3], 1_000).await,
+            vec![heartbeat(1, 1_000)]
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_a_majority_nothing_is_acknowledged_and_the_next_round_tries_again() {
         let mut rounds = rounds();
-        rounds.record(HostId(1), beat(1, 1_000));
+        rounds.record(HostId(1), heartbeat(1, 1_000));
         assert_eq!(run(&mut rounds, &[3, 5], 1_000).await, Vec::new());
         assert_eq!(rounds.due_at(), Some(MonotonicMs(1_000 + SHADOW_ROUND_MS)));
-        assert_eq!(run(&mut rounds, &[2, 5], 2_000).await, vec![beat(1, 1_000)]);
+        assert_eq!(
+            run(&mut rounds, &[2, 5], 2_000).await,
+            vec![heartbeat(1, 1_000)]
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -483,7 +489,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_replica_alone_is_its_own_majority() {
         let mut rounds = rounds();
-        rounds.record(HostId(1), beat(4, 10));
-        assert_eq!(run(&mut rounds, &[], 10).await, vec![beat(4, 10)]);
+        rounds.record(HostId(1), heartbeat(4, 10));
+        assert_eq!(run(&mut rounds, &[], 10).await, vec![heartbeat(4, 10)]);
     }
 }

@@ -46,7 +46,7 @@ pub enum LeaderInput {
         /// The stream.
         session: SessionId,
         /// Content of the heartbeat.
-        beat: Heartbeat,
+        heartbeat: Heartbeat,
         /// Time of arrival; the wait for the acknowledgement is measured from it.
         arrived: Instant,
     },
@@ -150,7 +150,7 @@ pub enum ToWorker {
         /// Sequence number of the heartbeat.
         sequence: u64,
         /// Heartbeat interval in milliseconds from now on; `None` for the interval of the welcome.
-        next_beat_ms: Option<u64>,
+        next_heartbeat_ms: Option<u64>,
     },
     /// Requests output; the message is sent as is.
     Logs(Box<v1::LogRequest>),

@@ -194,7 +194,7 @@ mod tests {
             cpus_milli: 1_000,
             memory_mib: 1_024,
             labels: BTreeMap::new(),
-            learnt: ReportedTopology::default(),
+            reported: ReportedTopology::default(),
         })
     }
 

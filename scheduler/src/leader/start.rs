@@ -39,7 +39,7 @@ pub(super) enum BeginError {
     NoOutcome,
 }
 
-/// Commits `LeaderBegan` and collects the replicated heartbeat times.
+/// Commits `LeadershipStarted` and collects the replicated heartbeat times.
 pub(super) async fn begin<P: PeerLinks, C: Clock>(
     parts: &LeaderLoop<P, C>,
     term: u64,

@@ -32,7 +32,7 @@ pub(super) fn leading(is_leader: bool) {
     counter!(names::REJECTED_TOTAL).increment(0);
     if !is_leader {
         gauge!(names::WORKERS_CONNECTED).set(0.0);
-        gauge!(names::BEAT_INTERVAL_SECONDS).set(0.0);
+        gauge!(names::HEARTBEAT_INTERVAL_SECONDS).set(0.0);
         for reason in Reason::ALL {
             gauge!(names::JOBS_WAITING, "reason" => reason.name()).set(0.0);
         }
@@ -132,13 +132,13 @@ pub(super) fn changed(changes: &Changes) {
 }
 
 fn health_changed(changes: &Changes) {
-    for (class, charge, step) in &changes.blamed {
+    for (class, charge, step) in &changes.attributed {
         let labels = [
             ("class", class.word()),
             ("charge", charge.word()),
             ("step", step.word()),
         ];
-        counter!(names::ATTEMPTS_BLAMED_TOTAL, &labels).increment(1);
+        counter!(names::ATTEMPTS_ATTRIBUTED_TOTAL, &labels).increment(1);
     }
     for (kind, rule) in &changes.blocked {
         counter!(names::BLOCKS_TOTAL, "kind" => kind.word(), "rule" => rule.clone()).increment(1);
@@ -195,14 +195,14 @@ pub(super) fn replicas_changed(is_done: bool) {
     counter!(names::REPLICA_CHANGES_TOTAL, "outcome" => outcome).increment(1);
 }
 
-pub(super) fn beat() {
-    counter!(names::BEATS_TOTAL).increment(1);
+pub(super) fn heartbeat() {
+    counter!(names::HEARTBEATS_TOTAL).increment(1);
 }
 
 pub(super) fn replication_took(took: Duration) {
     histogram!(names::SHADOW_SECONDS).record(took);
 }
 
-pub(super) fn beats_every(period_ms: u64) {
-    gauge!(names::BEAT_INTERVAL_SECONDS).set(Duration::from_millis(period_ms).as_secs_f64());
+pub(super) fn heartbeat_interval(period_ms: u64) {
+    gauge!(names::HEARTBEAT_INTERVAL_SECONDS).set(Duration::from_millis(period_ms).as_secs_f64());
 }

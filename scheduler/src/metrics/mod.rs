@@ -59,7 +59,7 @@ fn init_attribution_counters() {
                 ("charge", charge),
                 ("step", step.word()),
             ];
-            counter!(names::ATTEMPTS_BLAMED_TOTAL, &labels).increment(0);
+            counter!(names::ATTEMPTS_ATTRIBUTED_TOTAL, &labels).increment(0);
         }
     }
 }
@@ -78,7 +78,7 @@ mod tests {
         for (class, step) in [("host", "host_gone"), ("gpu", "hard_evidence")] {
             let line = format!(
                 "{}{{class=\"{class}\",charge=\"infra\",step=\"{step}\"}} 0",
-                names::ATTEMPTS_BLAMED_TOTAL
+                names::ATTEMPTS_ATTRIBUTED_TOTAL
             );
             assert!(page.lines().any(|it| it == line), "{line}: {page}");
         }

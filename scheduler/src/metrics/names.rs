@@ -62,7 +62,7 @@ metrics! {
          (queue, restart, work).";
     describe_counter KEPT_GPU_SECONDS_TOTAL = "muster_scheduler_kept_gpu_seconds_total":
         "GPU-seconds of work that succeeded or is in a checkpoint.";
-    describe_counter HALTED_GPU_SECONDS_TOTAL = "muster_scheduler_halted_gpu_seconds_total":
+    describe_counter PAUSED_GPU_SECONDS_TOTAL = "muster_scheduler_paused_gpu_seconds_total":
         "GPU-seconds of attempts paused in place while their job was suspended.";
     describe_gauge HOST_FAILURE_SECONDS = "muster_scheduler_host_mean_time_to_failure_seconds":
         "Mean time between two infrastructure failures that end an attempt on one host, as far as known.";
@@ -75,7 +75,7 @@ metrics! {
         "Gangs released from their barrier while this replica led.";
     describe_histogram GANG_START_SECONDS = "muster_scheduler_gang_start_seconds":
         "Time from a gang's placement until all its members ran, by the log's timestamps.";
-    describe_counter ATTEMPTS_BLAMED_TOTAL = "muster_scheduler_attempts_blamed_total":
+    describe_counter ATTEMPTS_ATTRIBUTED_TOTAL = "muster_scheduler_attempts_attributed_total":
         "Attempts that failed while this replica led, by attributed class, charged party (charge), and \
          deciding rule (step).";
     describe_counter BLOCKS_TOTAL = "muster_scheduler_blocks_total":
@@ -97,7 +97,7 @@ metrics! {
          on the clocks of both hosts.";
     describe_gauge GPUS_BLOCKED = "muster_scheduler_gpus_blocked":
         "GPUs out of placement because of a block on them or their host, including held ones, by source (auto, admin).";
-    describe_counter BEATS_TOTAL = "muster_scheduler_beats_total":
+    describe_counter HEARTBEATS_TOTAL = "muster_scheduler_heartbeats_total":
         "Worker heartbeats received by this leader.";
     describe_histogram SILENCE_SECONDS = "muster_scheduler_silence_seconds":
         "Silence of a host when this leader declared it suspect or lost, by conclusion (suspect, lost) \
@@ -132,7 +132,7 @@ metrics! {
         "Membership changes by this leader, by outcome (done, failed).";
     describe_histogram SHADOW_SECONDS = "muster_scheduler_shadow_seconds":
         "Time from the start of a replication round of heartbeat times until a majority has stored it.";
-    describe_gauge BEAT_INTERVAL_SECONDS = "muster_scheduler_beat_interval_seconds":
+    describe_gauge HEARTBEAT_INTERVAL_SECONDS = "muster_scheduler_heartbeat_interval_seconds":
         "Heartbeat interval requested from workers by this leader; shorter for a worker with a short \
          lease on its host.";
     describe_histogram SUBMIT_SECONDS = "muster_scheduler_submit_seconds":

@@ -159,7 +159,7 @@ pub(crate) fn sample(state: &State) {
         }
     }
     counter!(names::KEPT_GPU_SECONDS_TOTAL).absolute(state.ledger.kept_gpu_ms / MS_PER_SECOND);
-    counter!(names::HALTED_GPU_SECONDS_TOTAL).absolute(state.ledger.halted_gpu_ms / MS_PER_SECOND);
+    counter!(names::PAUSED_GPU_SECONDS_TOTAL).absolute(state.ledger.paused_gpu_ms / MS_PER_SECOND);
     gauge!(names::HOST_FAILURE_SECONDS)
         .set((state.reliability.mean_time_ms(1) / MS_PER_SECOND) as f64);
     health(state);

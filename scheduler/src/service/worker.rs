@@ -204,11 +204,11 @@ impl Incoming {
         to_worker: &mpsc::WeakSender<ToWorker>,
     ) -> Result<(), Status> {
         match message.kind {
-            Some(FromWire::Beat(beat)) => {
-                let beat = Heartbeat::try_from(beat)?;
+            Some(FromWire::Heartbeat(heartbeat)) => {
+                let heartbeat = Heartbeat::try_from(heartbeat)?;
                 self.send(LeaderInput::Heartbeat {
                     session: self.session,
-                    beat,
+                    heartbeat,
                     arrived: Instant::now(),
                 })
                 .await;
@@ -338,11 +338,11 @@ fn to_wire(message: ToWorker) -> Option<ToWire> {
         ToWorker::HeartbeatAck {
             leader,
             sequence,
-            next_beat_ms,
-        } => ToWire::BeatAck(v1::BeatAck {
+            next_heartbeat_ms,
+        } => ToWire::HeartbeatAck(v1::HeartbeatAck {
             leadership_epoch: leader.get(),
             sequence,
-            next_beat_ms,
+            next_heartbeat_ms,
             time_ms: Some(WallClock.now_ms()),
         }),
         ToWorker::Logs(request) => ToWire::LogRequest(*request),

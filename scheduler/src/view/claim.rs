@@ -15,7 +15,7 @@ pub(crate) fn claim_to_wire(state: &State, claim: &Claim) -> v1::Claim {
         revision: claim.revision.get(),
         since_ms: claim.since.0,
         tasks: tasks.map(|task| task_to_wire(state, task)).collect(),
-        standing: Some(standing_to_wire(state, &claim.standing)),
+        allocation_basis: Some(basis_to_wire(state, &claim.allocation_basis)),
         victims: claim
             .victims
             .iter()
@@ -56,10 +56,13 @@ fn task_to_wire(state: &State, task: &TaskPlacement) -> v1::ClaimedTask {
 }
 
 /// Converts an allocation basis, with names of its cells.
-pub(crate) fn standing_to_wire(state: &State, standing: &AllocationBasis) -> v1::Standing {
-    let mut wire = v1::Standing::from(standing);
-    if let (Some(v1::standing::Kind::Cells(named)), AllocationBasis::Cells(cells)) =
-        (&mut wire.kind, standing)
+pub(crate) fn basis_to_wire(
+    state: &State,
+    allocation_basis: &AllocationBasis,
+) -> v1::AllocationBasis {
+    let mut wire = v1::AllocationBasis::from(allocation_basis);
+    if let (Some(v1::allocation_basis::Kind::Cells(named)), AllocationBasis::Cells(cells)) =
+        (&mut wire.kind, allocation_basis)
     {
         for (wire, cell) in named.cells.iter_mut().zip(cells) {
             wire.name = cell_name(state, cell);

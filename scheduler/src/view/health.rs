@@ -66,7 +66,7 @@ fn component_to_wire(
         wanted: wanted.map_or_else(String::new, |action| action.word().to_owned()),
         muted_rules: mutes.map(|mute| mute.rule.clone()).collect(),
         history: condition.history.iter().map(change_to_wire).collect(),
-        kept_off: condition.holds.iter().map(held_to_wire).collect(),
+        restrictions: condition.holds.iter().map(held_to_wire).collect(),
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Standing {
     pub(crate) phase: String,
     /// Empty if no rule put it there.
     pub(crate) rule: String,
-    pub(crate) kept_off: Vec<v1::KeptOff>,
+    pub(crate) restrictions: Vec<v1::Restriction>,
 }
 
 impl Standing {
@@ -85,7 +85,7 @@ impl Standing {
             return Self {
                 phase: Phase::Healthy.word().to_owned(),
                 rule: String::new(),
-                kept_off: Vec::new(),
+                restrictions: Vec::new(),
             };
         };
         let phase = condition.phase;
@@ -95,7 +95,7 @@ impl Standing {
         Self {
             phase: phase.word().to_owned(),
             rule: cause.map_or_else(String::new, |change| change.rule.clone()),
-            kept_off: condition.holds.iter().map(held_to_wire).collect(),
+            restrictions: condition.holds.iter().map(held_to_wire).collect(),
         }
     }
 
@@ -105,14 +105,14 @@ impl Standing {
         for adapter in state.health.adapters_of(host) {
             let condition = state.health.condition(&adapter);
             let holds = condition.into_iter().flat_map(|condition| &condition.holds);
-            standing.kept_off.extend(holds.map(held_to_wire));
+            standing.restrictions.extend(holds.map(held_to_wire));
         }
         standing
     }
 }
 
-fn held_to_wire(held: &Restriction) -> v1::KeptOff {
-    v1::KeptOff {
+fn held_to_wire(held: &Restriction) -> v1::Restriction {
+    v1::Restriction {
         rule: held.rule.clone(),
         what: held.what.word().to_owned(),
         evidence: held.evidence.clone(),

@@ -38,7 +38,7 @@ pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
             .map(|cells| cells_to_wire(&state.topology, cells)),
         health_phase: standing.phase,
         health_rule: standing.rule,
-        kept_off: standing.kept_off,
+        restrictions: standing.restrictions,
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn gpu_to_wire(state: &State, host: &Host, gpu: &Gpu) -> v1::Gpu {
             .map_or_else(String::new, |known| known.pci_address.clone()),
         health_phase: standing.phase,
         health_rule: standing.rule,
-        kept_off: standing.kept_off,
+        restrictions: standing.restrictions,
         host_block: host.block.as_ref().map(Into::into),
         host_health: v1::HostHealth::from(host.health).into(),
     }

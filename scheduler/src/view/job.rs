@@ -8,7 +8,7 @@ use muster_model::job::StopOrder;
 use muster_proto::convert::ledger_to_wire;
 use muster_proto::v1;
 
-use crate::view::claim::{claim_to_wire, standing_to_wire};
+use crate::view::claim::{basis_to_wire, claim_to_wire};
 use crate::view::health::place_of;
 use crate::view::host_name;
 
@@ -107,7 +107,7 @@ fn attempt_to_wire(state: &State, attempt: &Attempt) -> v1::Attempt {
                 }
             })
             .collect(),
-        standing: Some(standing_to_wire(state, &attempt.allocation_basis)),
+        allocation_basis: Some(basis_to_wire(state, &attempt.allocation_basis)),
         barrier: attempt.barrier.map(Into::into),
         vacancy: attempt
             .vacancy()
@@ -176,18 +176,18 @@ fn past_to_wire(state: &State, past: &PastAttempt) -> v1::PastAttempt {
                 epoch: epoch.get(),
             })
             .collect(),
-        blame: past
-            .blame
+        attribution: past
+            .attribution
             .as_deref()
-            .map(|blame| blame_to_wire(state, blame)),
+            .map(|attribution| attribution_to_wire(state, attribution)),
         gpu_sets: Vec::new(),
     }
 }
 
-fn blame_to_wire(state: &State, blame: &Attribution) -> v1::Blame {
-    let component = blame.component.as_ref();
-    v1::Blame {
+fn attribution_to_wire(state: &State, attribution: &Attribution) -> v1::Attribution {
+    let component = attribution.component.as_ref();
+    v1::Attribution {
         host: component.map_or_else(String::new, |it| place_of(state, it).0),
-        ..blame.into()
+        ..attribution.into()
     }
 }

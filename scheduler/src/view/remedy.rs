@@ -77,8 +77,8 @@ pub(crate) fn start_to_wire(start: &Start) -> v1::ExpectedStart {
     let basis = match start.basis {
         Basis::Free => Wire::Free,
         Basis::Reserved => Wire::Reserved,
-        Basis::Known => Wire::Told,
-        Basis::Estimated => Wire::Guessed,
+        Basis::Known => Wire::Known,
+        Basis::Estimated => Wire::Estimated,
     };
     v1::ExpectedStart {
         at_ms: start.at.0,

@@ -57,7 +57,7 @@ impl WorkerOptions {
             cpus_milli: 64_000,
             memory_mib: 512_000,
             labels: BTreeMap::default().into_iter().collect(),
-            learnt: None,
+            reported: None,
         }
     }
 }
@@ -174,7 +174,7 @@ impl Session {
             .session(ReceiverStream::new(receiver))
             .await?
             .into_inner();
-        let mut beats = tokio::time::interval(Duration::from_millis(TIMINGS.heartbeat_ms));
+        let mut heartbeats = tokio::time::interval(Duration::from_millis(TIMINGS.heartbeat_ms));
         let (mut sequence, mut is_welcome) = (0, false);
         loop {
             tokio::select! {
@@ -185,13 +185,13 @@ impl Session {
                     }
                     None => return Ok(()),
                 },
-                _ = beats.tick(), if is_welcome => {
+                _ = heartbeats.tick(), if is_welcome => {
                     sequence += 1;
-                    send(&outgoing, ToLeader::Beat(self.beat(sequence))).await;
+                    send(&outgoing, ToLeader::Heartbeat(self.heartbeat(sequence))).await;
                 }
                 () = self.changed.notified(), if is_welcome => {
                     sequence += 1;
-                    send(&outgoing, ToLeader::Beat(self.beat(sequence))).await;
+                    send(&outgoing, ToLeader::Heartbeat(self.heartbeat(sequence))).await;
                 }
             }
         }
@@ -210,7 +210,7 @@ impl Session {
                 seen.obey(desired);
                 self.changed.notify_one();
             }
-            FromLeader::BeatAck(ack) => seen.acknowledged = ack.sequence,
+            FromLeader::HeartbeatAck(ack) => seen.acknowledged = ack.sequence,
             FromLeader::LogRequest(request) => {
                 tokio::spawn(print(request, outgoing.clone()));
             }
@@ -237,7 +237,7 @@ impl Session {
         }
     }
 
-    fn beat(&self, sequence: u64) -> v1::Beat {
+    fn heartbeat(&self, sequence: u64) -> v1::Heartbeat {
         let seen = self.seen.lock().unwrap();
         let tasks = seen
             .tasks
@@ -264,7 +264,7 @@ impl Session {
                 }),
                 uuid: gpu.uuid,
             });
-        v1::Beat {
+        v1::Heartbeat {
             sequence,
             acknowledged: seen.acknowledged,
             leadership_epoch: seen.leader,

@@ -333,7 +333,7 @@ impl Future {
             }
             EventKind::AllocationBasisChanged {
                 job,
-                standing: AllocationBasis::Opportunistic,
+                allocation_basis: AllocationBasis::Opportunistic,
                 ..
             } => {
                 if let Some(record) = self.records.get_mut(job) {

@@ -96,7 +96,7 @@ impl Difference {
             ),
             format!(
                 "Run times: {} jobs by time limit, {} learnt, {} assumed {assumed}.",
-                assumptions.told, assumptions.learnt, assumptions.assumed
+                assumptions.told, assumptions.reported, assumptions.assumed
             ),
         ]
     }

@@ -84,6 +84,6 @@ fn registration(number: u32, host: &TraceHost) -> HostRegistration {
         cpus_milli: host.cpus_milli.unwrap_or(CPUS_MILLI_UNSAID),
         memory_mib: host.memory_mib.unwrap_or(MEMORY_MIB_UNSAID),
         labels: labels.collect(),
-        learnt: ReportedTopology::default(),
+        reported: ReportedTopology::default(),
     }
 }

@@ -49,7 +49,7 @@ pub(crate) enum Figure {
     /// One submit by the command line program
     Cli,
     /// Cost of the heartbeats of 10,000 workers for the leader
-    Beats,
+    Heartbeats,
     /// Time until a silent host is suspect and lost, with and without the leader's death, at three sizes
     Detection,
     /// A worker's finding to its committed block, among 10,000 workers

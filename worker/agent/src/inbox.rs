@@ -1,7 +1,7 @@
 //! Inputs of the agent's decision loop, apart from the reports of the monitor.
 
 use muster_control::agent::SupervisorReport;
-use muster_model::heartbeat::{CheckpointReport, SpoilReport};
+use muster_model::heartbeat::{CheckpointReport, DamageReport};
 use muster_model::ids::GpuUuid;
 use muster_monitor::gpu::GpuHold;
 use muster_proto::v1;
@@ -13,7 +13,7 @@ use crate::limits::INBOX_MAX;
 
 /// An event.
 #[derive(Debug)]
-pub(crate) enum Input {
+pub(crate) enum InboxItem {
     /// A supervisor reported.
     Supervisor(RunId, SupervisorReport),
     /// A task committed a checkpoint.
@@ -21,7 +21,7 @@ pub(crate) enum Input {
     /// A task that cannot be killed still holds a GPU; none once it is released.
     GpuHeld(GpuUuid, Option<GpuHold>),
     /// A task could not read a checkpoint of an earlier attempt.
-    Spoiled(RunId, SpoilReport),
+    Damaged(RunId, DamageReport),
     /// A task reported its training step.
     Progress(RunId, u64),
     /// A session with a leader is open.
@@ -33,9 +33,9 @@ pub(crate) enum Input {
 }
 
 /// The sending side, one for each source.
-pub(crate) type Outbox = Sender<Input>;
+pub(crate) type Outbox = Sender<InboxItem>;
 
 /// A bounded inbox: sources wait while the loop is busy.
-pub(crate) fn inbox() -> (Outbox, Receiver<Input>) {
+pub(crate) fn inbox() -> (Outbox, Receiver<InboxItem>) {
     channel(INBOX_MAX)
 }

@@ -13,9 +13,9 @@ const STARTS: &str = "muster_worker_task_starts_total";
 const EXITS: &str = "muster_worker_task_exits_total";
 const STUCK: &str = "muster_worker_tasks_stuck_total";
 const REFUSED: &str = "muster_worker_tasks_refused_total";
-const SPOILED: &str = "muster_worker_checkpoints_spoiled_total";
-const ROUND_TRIP: &str = "muster_worker_beat_round_trip_seconds";
-const BEAT_INTERVAL: &str = "muster_worker_beat_interval_seconds";
+const DAMAGED: &str = "muster_worker_checkpoints_damaged_total";
+const ROUND_TRIP: &str = "muster_worker_heartbeat_round_trip_seconds";
+const HEARTBEAT_INTERVAL: &str = "muster_worker_heartbeat_interval_seconds";
 const LEASE: &str = "muster_worker_lease_remaining_seconds";
 const SESSION: &str = "muster_worker_session_open";
 const REMOVALS: &str = "muster_worker_checkpoint_removals_total";
@@ -32,7 +32,7 @@ const REMOVED: &str = "muster_worker_log_attempts_removed_total";
 /// Registers the descriptions, and initializes the series used by alerts with 0, so that they exist before
 /// the first event.
 pub(crate) fn describe() {
-    for name in [STUCK, SPOILED, UNSHIPPED_LOST, SHIP_FAILURES] {
+    for name in [STUCK, DAMAGED, UNSHIPPED_LOST, SHIP_FAILURES] {
         counter!(name).increment(0);
     }
     for reason in Reason::ALL {
@@ -56,12 +56,15 @@ fn describe_tasks() {
         REFUSED,
         "tasks refused because this host has no account that they may run as, by reason"
     );
-    describe_counter!(SPOILED, "checkpoints that tasks reported as unreadable");
+    describe_counter!(DAMAGED, "checkpoints that tasks reported as unreadable");
     describe_histogram!(
         ROUND_TRIP,
         "time from sending a heartbeat to its acknowledgement"
     );
-    describe_gauge!(BEAT_INTERVAL, "heartbeat interval requested by the leader");
+    describe_gauge!(
+        HEARTBEAT_INTERVAL,
+        "heartbeat interval requested by the leader"
+    );
     describe_gauge!(
         LEASE,
         "time until the first lease expires and its supervisor kills the task"
@@ -97,8 +100,8 @@ pub(crate) fn task_refused(reason: Reason) {
     counter!(REFUSED, "reason" => reason.word()).increment(1);
 }
 
-pub(crate) fn checkpoint_spoiled() {
-    counter!(SPOILED).increment(1);
+pub(crate) fn checkpoint_damaged() {
+    counter!(DAMAGED).increment(1);
 }
 
 pub(crate) fn task_vanished() {
@@ -118,7 +121,7 @@ pub(crate) fn heartbeat_round_trip_ms(milliseconds: u64) {
 }
 
 pub(crate) fn heartbeat_interval_ms(milliseconds: u64) {
-    gauge!(BEAT_INTERVAL).set(Duration::from_millis(milliseconds).as_secs_f64());
+    gauge!(HEARTBEAT_INTERVAL).set(Duration::from_millis(milliseconds).as_secs_f64());
 }
 
 pub(crate) fn journal_synced(took: Duration) {

@@ -39,7 +39,7 @@ pub use output::shipped::Shipped;
 pub use task::directory::{ExitRecord, KEPT, LogOwner, TaskDirectory};
 pub use task::run_id::{InvalidRunId, RunId};
 pub use task::spec::{
-    Confinement, CpuBinding, EngineAccess, LogLimits, SPEC_FORMAT, SecretFolders,
+    AssignedCpus, Confinement, EngineAccess, LogLimits, SPEC_FORMAT, SecretFolders,
     SharedMemoryLocation, TaskIdentity, TaskSpec, format_of,
 };
 

@@ -9,7 +9,7 @@ use crate::run::checkers::progress::orderly;
 use crate::run::checkers::{
     Evidence, Invariant, Violation, isolated_leader, promptness, task_continuity,
 };
-use crate::run::gpu_ledger::GpuLedger;
+use crate::run::lock_ledger::LockLedger;
 use crate::run::report::FaultMeasurements;
 
 /// Evidence for one invariant and the number of its violations.
@@ -159,7 +159,7 @@ const GANGS: &str = "attempts of several tasks, from the GPU ledger";
 const TOLD: &str = "revisions with events, sent to a watcher";
 
 /// Number of locked GPUs, of task runs, and of attempts with several tasks.
-fn of_book(book: &GpuLedger) -> [usize; 3] {
+fn of_book(book: &LockLedger) -> [usize; 3] {
     let mut members: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     let runs = book.holdings.iter().filter(|it| it.gpu.is_none());
     for run in runs.clone() {

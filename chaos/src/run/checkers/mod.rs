@@ -19,9 +19,9 @@ use std::fmt;
 use muster_model::ids::Revision;
 use serde::Serialize;
 
-use crate::run::gpu_ledger::GpuLedger;
 use crate::run::history::Operation;
 use crate::run::load::{Delivery, WatchedEvents};
+use crate::run::lock_ledger::LockLedger;
 use crate::run::nemesis::Episode;
 use crate::run::replay::ReplayedLog;
 use crate::run::report::FaultMeasurements;
@@ -116,7 +116,7 @@ pub(super) struct Evidence {
     /// Newest revision when all jobs had ended; each watcher was awaited up to it.
     pub(super) last: Revision,
     /// The GPU ledger of the tasks.
-    pub(super) book: GpuLedger,
+    pub(super) book: LockLedger,
     /// The replayed log.
     pub(super) log: ReplayedLog,
     /// Journals of the agents; empty for an external cluster.

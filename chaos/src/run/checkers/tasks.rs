@@ -4,14 +4,14 @@ use muster_model::ids::{AttemptEpoch, Revision, TaskKey};
 
 use crate::checkers::{GpuLedger, Owner, UnitAttempt, phantom_successes};
 use crate::run::checkers::{Invariant, Violation};
-use crate::run::gpu_ledger::{GpuLedger, LockRecord};
+use crate::run::lock_ledger::{LockLedger, LockRecord};
 use crate::run::replay::ReplayedLog;
 
 /// Prefixes of conflicts of tasks and of members of gangs, as the trainer writes them.
 const OF_TASK: &str = "tasks/";
 const IN_ATTEMPT: &str = " in attempt ";
 
-pub(in crate::run) fn judge(book: &GpuLedger, truth: &ReplayedLog) -> Vec<Violation> {
+pub(in crate::run) fn judge(book: &LockLedger, truth: &ReplayedLog) -> Vec<Violation> {
     let mut found: Vec<Violation> = book.conflicts.iter().map(|it| of_conflict(it)).collect();
     for holding in &book.holdings {
         found.extend(ungranted(holding, truth));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     fn invariants(holdings: &[LockRecord], conflicts: &[&str]) -> Vec<Invariant> {
-        let book = GpuLedger {
+        let book = LockLedger {
             holdings: holdings.to_vec(),
             conflicts: conflicts.iter().map(|it| (*it).to_owned()).collect(),
         };

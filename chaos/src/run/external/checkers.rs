@@ -437,7 +437,7 @@ mod tests {
             watched: heard,
             calls_until_us: 0,
             last: Revision(0),
-            book: crate::run::gpu_ledger::GpuLedger::default(),
+            book: crate::run::lock_ledger::LockLedger::default(),
             journals: Vec::new(),
             episodes: Vec::new(),
         }

@@ -188,16 +188,16 @@ impl ExternalNemesis {
 /// Whether a host accepts work and is not being drained.
 fn is_free_to_take(host: &v1::Host) -> bool {
     let is_free = host.block.is_none() && host.planned.is_none() && host.claims.is_empty();
-    is_up(host) && is_free && is_healthy(&host.health_phase, &host.kept_off)
+    is_up(host) && is_free && is_healthy(&host.health_phase, &host.restrictions)
 }
 
 /// Whether a GPU accepts work and is not being drained.
 fn is_gpu_free_to_take(gpu: &v1::Gpu) -> bool {
     let is_free = gpu.block.is_none() && gpu.claim.is_none();
-    is_free && is_healthy(&gpu.health_phase, &gpu.kept_off)
+    is_free && is_healthy(&gpu.health_phase, &gpu.restrictions)
 }
 
 /// Whether no rule applies to it: lifting the block would count as an admin's decision about the rule.
-fn is_healthy(phase: &str, kept_off: &[v1::KeptOff]) -> bool {
-    phase == HEALTHY && kept_off.is_empty()
+fn is_healthy(phase: &str, restrictions: &[v1::Restriction]) -> bool {
+    phase == HEALTHY && restrictions.is_empty()
 }

@@ -9,7 +9,7 @@ use muster_model::ids::{AttemptEpoch, JobId, Revision};
 use crate::run::RunError;
 use crate::run::checkers::{Invariant, Violation, tasks};
 use crate::run::external::Tag;
-use crate::run::gpu_ledger::GpuLedger;
+use crate::run::lock_ledger::LockLedger;
 use crate::run::replay::ReplayedLog;
 
 /// Location of the GPU ledger of a run's tasks.
@@ -31,12 +31,12 @@ impl LedgerFolder {
     ///
     /// # Errors
     /// If it cannot be read, or a line was not written by the trainer.
-    pub(super) fn read(&self) -> Result<GpuLedger, RunError> {
-        GpuLedger::read(&self.folder)
+    pub(super) fn read(&self) -> Result<LockLedger, RunError> {
+        LockLedger::read(&self.folder)
     }
 
     /// Reason why the ledger cannot be checked, if any.
-    pub(super) fn missing(&self, book: &GpuLedger) -> Option<String> {
+    pub(super) fn missing(&self, book: &LockLedger) -> Option<String> {
         let folder = self.folder.display();
         book.holdings.is_empty().then(|| {
             format!(
@@ -49,7 +49,7 @@ impl LedgerFolder {
 
 /// I1, I2 and I6 by the tasks' locks, and I2 by the runs: each in a placed attempt, and once. `known`: all
 /// events up to here were received.
-pub(super) fn judge(book: &GpuLedger, truth: &ReplayedLog, known: Revision) -> Vec<Violation> {
+pub(super) fn judge(book: &LockLedger, truth: &ReplayedLog, known: Revision) -> Vec<Violation> {
     let conflicts = book.conflicts.iter().map(|it| tasks::of_conflict(it));
     let mut found: Vec<Violation> = conflicts.collect();
     let placed = placed(truth);
@@ -90,7 +90,7 @@ mod tests {
     use muster_proto::v1;
 
     use super::*;
-    use crate::run::gpu_ledger::LockRecord;
+    use crate::run::lock_ledger::LockRecord;
 
     /// Job 1 was placed in attempt 5; all events up to revision 9 were received.
     fn broken(runs: &[(u64, u64)]) -> Vec<Invariant> {
@@ -117,7 +117,7 @@ mod tests {
                 given_us: Some(2),
             })
         });
-        let book = GpuLedger {
+        let book = LockLedger {
             holdings: holdings.collect(),
             conflicts: Vec::new(),
         };
@@ -152,7 +152,7 @@ mod tests {
         let other = LedgerFolder::folder(named.path(), &others);
         write(other, "book", "10 take task 1 0 5\n");
         let book = kept.read().unwrap();
-        assert_eq!(book, GpuLedger::default());
+        assert_eq!(book, LockLedger::default());
         let missing = kept.missing(&book).unwrap();
         assert!(missing.contains("all hosts and this machine share"));
         write(kept.folder.clone(), "book", "10 take task 1 0 5\n");

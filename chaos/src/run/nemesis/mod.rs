@@ -341,7 +341,7 @@ impl Nemesis {
     }
 
     /// Ends the cluster's processes but leaves their files; keeps the files permanently if that fails.
-    pub(super) fn halt(mut self) -> Result<StoppedCluster, RunError> {
+    pub(super) fn pause(mut self) -> Result<StoppedCluster, RunError> {
         if let Err(error) = self.cluster.shutdown() {
             self.cluster.keep();
             let kept = format!("kept for inspection: {}", self.cluster.folder().display());

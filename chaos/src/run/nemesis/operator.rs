@@ -96,10 +96,10 @@ impl Nemesis {
 
 /// Hosts and GPUs that rules hold out of placement; not those blocked for other reasons.
 pub(in crate::run) fn out_of_use(hosts: &[v1::Host]) -> Vec<BlockedByRules> {
-    let rules_of = |rule: &str, kept_off: &[v1::KeptOff]| {
-        let kept_off = kept_off.iter().map(|kept| kept.rule.clone());
+    let rules_of = |rule: &str, restrictions: &[v1::Restriction]| {
+        let restrictions = restrictions.iter().map(|kept| kept.rule.clone());
         let blocked = (!rule.is_empty()).then(|| rule.to_owned());
-        let mut rules: Vec<String> = blocked.into_iter().chain(kept_off).collect();
+        let mut rules: Vec<String> = blocked.into_iter().chain(restrictions).collect();
         rules.sort();
         rules.dedup();
         rules
@@ -109,12 +109,12 @@ pub(in crate::run) fn out_of_use(hosts: &[v1::Host]) -> Vec<BlockedByRules> {
         found.push(BlockedByRules {
             target: Target::Host(host.name.clone()),
             name: host.name.clone(),
-            rules: rules_of(&host.health_rule, &host.kept_off),
+            rules: rules_of(&host.health_rule, &host.restrictions),
         });
         found.extend(host.gpus.iter().map(|gpu| BlockedByRules {
             target: Target::Gpu(gpu.uuid.clone()),
             name: format!("{} on {}", gpu.uuid, host.name),
-            rules: rules_of(&gpu.health_rule, &gpu.kept_off),
+            rules: rules_of(&gpu.health_rule, &gpu.restrictions),
         }));
     }
     found.retain(|it| !it.rules.is_empty());
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn what_rules_keep_out_of_use_is_found_with_all_of_its_rules() {
-        let kept = |rule: &str| v1::KeptOff {
+        let kept = |rule: &str| v1::Restriction {
             rule: rule.to_owned(),
-            ..v1::KeptOff::default()
+            ..v1::Restriction::default()
         };
         let well = v1::Gpu {
             uuid: "GPU-1".to_owned(),
@@ -143,7 +143,7 @@ mod tests {
         let host = v1::Host {
             name: "node01".to_owned(),
             gpus: vec![well, ill],
-            kept_off: vec![kept("flapping"), kept("clock_skew"), kept("flapping")],
+            restrictions: vec![kept("flapping"), kept("clock_skew"), kept("flapping")],
             ..v1::Host::default()
         };
         let found = out_of_use(&[v1::Host::default(), host]);

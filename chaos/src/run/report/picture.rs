@@ -218,8 +218,8 @@ mod tests {
 
     use super::*;
     use crate::cluster::Direction;
-    use crate::run::gpu_ledger::{GpuLedger, LockRecord};
     use crate::run::history::{Answer, Call, Outcome};
+    use crate::run::lock_ledger::{LockLedger, LockRecord};
     use crate::run::replay::ReplayedLog;
 
     #[test]
@@ -296,7 +296,7 @@ mod tests {
             watched: Vec::new(),
             calls_until_us: 0,
             last: Revision(0),
-            book: GpuLedger {
+            book: LockLedger {
                 holdings: holdings.collect(),
                 conflicts: Vec::new(),
             },

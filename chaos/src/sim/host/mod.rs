@@ -254,7 +254,7 @@ impl SimHost {
         let number = self.settings.number;
         let gpus: Vec<GpuUuid> = self.gpus().into_iter().collect();
         let place = self.settings.place;
-        let learnt = place.map_or_else(ReportedTopology::default, |place| place.tree(&gpus));
+        let reported = place.map_or_else(ReportedTopology::default, |place| place.tree(&gpus));
         let gpus = gpus.into_iter().zip(0..);
         Arc::new(HostRegistration {
             name: self.name(),
@@ -273,7 +273,7 @@ impl SimHost {
             cpus_milli: 64_000,
             memory_mib: 1 << 20,
             labels: [(ENGINE_LABEL.to_owned(), "simulated".to_owned())].into(),
-            learnt,
+            reported,
         })
     }
 }

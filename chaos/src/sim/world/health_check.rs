@@ -21,8 +21,8 @@ const LOOK: Duration = Duration::from_millis(500);
 impl World {
     /// Maximum time for which a repaired component may count as faulty.
     pub(super) fn healed_max(&self) -> Duration {
-        let beat_ms = self.options.scale.tempo.timings().heartbeat_ms;
-        Duration::from_millis(HEALED_BEATS * beat_ms)
+        let heartbeat_ms = self.options.scale.tempo.timings().heartbeat_ms;
+        Duration::from_millis(HEALED_BEATS * heartbeat_ms)
     }
 
     /// Waits until all findings are acknowledged and nothing healthy counts as faulty, up to the maximum

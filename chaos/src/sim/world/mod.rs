@@ -40,7 +40,7 @@ use crate::sim::gateway::Gateway;
 use crate::sim::host::{HostSettings, SimHost, SimPlace};
 use crate::sim::mutant::Mutant;
 use crate::sim::network::SimNetwork;
-use crate::sim::peers::{HeartbeatStore, HeartbeatStores, SimPeers};
+use crate::sim::peers::{HeartbeatReplica, HeartbeatStores, SimPeers};
 use crate::sim::random_streams::{StreamOwner, draws, seed_of};
 use crate::sim::record::Record;
 use crate::sim::replicas::{DRIFT_PERMILLE_MAX, Replicas, StartError};
@@ -265,7 +265,7 @@ impl World {
         )));
         let (inputs, received) = mpsc::channel(LEADER_INPUTS_MAX);
         self.gateway.listen(machine.node, inputs);
-        let service = HeartbeatStore {
+        let service = HeartbeatReplica {
             shadows: Arc::clone(&shadows),
             clock: machine.clock.clone(),
             handle: handle.clone(),
@@ -286,7 +286,7 @@ impl World {
                 replica: ReplicaId(u64::from(id)),
                 timings: self.options.scale.tempo.timings(),
                 budget: Budget::default(),
-                heartbeats_per_second_max: self.beats_per_second_max(),
+                heartbeats_per_second_max: self.heartbeats_per_second_max(),
             },
         };
         let life = self.replicas.life(id);
@@ -303,7 +303,7 @@ impl World {
 
     /// Heartbeat limit of leaders: in every third world so low that they ask for fewer, like real ones of
     /// huge clusters.
-    const fn beats_per_second_max(&self) -> u64 {
+    const fn heartbeats_per_second_max(&self) -> u64 {
         if self.options.seed.is_multiple_of(BURDENED_WORLDS) {
             BEATS_PER_SECOND_BURDENED
         } else {

@@ -26,7 +26,7 @@ pub(crate) struct PhaseFilter {
     phase: Vec<PhaseWord>,
     /// Only hosts or GPUs with a hold by a rule, such as no gangs
     #[arg(long)]
-    pub(crate) kept_off: bool,
+    pub(crate) restrictions: bool,
 }
 
 /// Health phase of a host or GPU, set by a rule or an admin.

@@ -99,8 +99,8 @@ pub(crate) async fn wait_for(
 ) -> Result<Ended, Failure> {
     tokio::select! {
         ended = wait_for_all(client, screen, jobs, goal, timeout) => ended,
-        interrupted = tokio::signal::ctrl_c() => {
-            interrupted.map_err(|error| Failure::internal(&error))?;
+        signal = tokio::signal::ctrl_c() => {
+            signal.map_err(|error| Failure::internal(&error))?;
             Err(interrupted(jobs))
         }
     }

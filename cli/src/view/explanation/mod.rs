@@ -88,8 +88,8 @@ fn start(explanation: &Explanation, now: Timestamp) -> String {
     let why = match start.basis {
         StartBasis::Free => "resources are free",
         StartBasis::Reserved => "reserved",
-        StartBasis::Told => "from time limits and usual run times",
-        StartBasis::Guessed | StartBasis::Unknown => "estimated from the age of running work",
+        StartBasis::Known => "from time limits and usual run times",
+        StartBasis::Estimated | StartBasis::Unknown => "estimated from the age of running work",
     };
     format!("expected start: {at} ({why})")
 }
@@ -171,7 +171,7 @@ mod tests {
             jobs_ahead_overall_is_exact: true,
             expected_start: Some(v1::ExpectedStart {
                 at_ms: NOW_MS + 3_600_000,
-                basis: v1::expected_start::Basis::Told.into(),
+                basis: v1::expected_start::Basis::Known.into(),
             }),
             classes: vec![v1::HostClass {
                 gpu_model: "A".to_owned(),

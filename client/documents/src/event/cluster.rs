@@ -11,7 +11,7 @@ use crate::wire::FromWire as _;
 
 words! {
     /// Membership of a replica in the group.
-    pub enum Membership from v1::ReplicaStanding {
+    pub enum Membership from v1::ReplicaMembership {
         Learner "learner",
         Voter "voter",
         Removed "removed",
@@ -20,7 +20,7 @@ words! {
 
 documents! {
     /// A replica became the leader.
-    pub struct LeaderBegan from v1::LeaderBegan {
+    pub struct LeadershipStarted from v1::LeadershipStarted {
         replica: u64 = replica_id,
         leadership_epoch: u64,
     }
@@ -29,7 +29,7 @@ documents! {
     pub struct ReplicaChanged from v1::ReplicaChanged {
         replica: u64 = replica_id,
         address: String,
-        membership: Membership = standing,
+        membership: Membership,
     }
 
     /// A host joined, or its agent reconnected.

@@ -81,7 +81,7 @@ documents! {
         epoch: u64,
         host_ids: Vec<u32>,
         detail: String,
-        attribution: Option<Attribution> = blame,
+        attribution: Option<Attribution> = attribution,
     }
 
     /// A task committed a checkpoint.
@@ -94,7 +94,7 @@ documents! {
     }
 
     /// A task could not read a checkpoint.
-    pub struct CheckpointSpoiled from v1::CheckpointSpoiled {
+    pub struct CheckpointDamaged from v1::CheckpointDamaged {
         unit: u32,
         epoch: u64,
         step: u64,
@@ -172,10 +172,10 @@ documents! {
     }
 
     /// The allocation basis of an attempt changed.
-    pub struct StandingChanged from v1::StandingChanged {
+    pub struct AllocationBasisChanged from v1::AllocationBasisChanged {
         unit: u32,
         epoch: u64,
-        allocation_basis: Option<AllocationBasis> = standing,
+        allocation_basis: Option<AllocationBasis> = allocation_basis,
     }
 
     /// A task is prepared, and waits for the rest of its gang.

@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 
 pub use cluster::{
     AccessChanged, BlockPlan, BlockPlanned, Blocked, GpuHealthChanged, HealthChanged, HealthNoted,
-    HostCellsDoubted, HostHealthChanged, HostRegistered, JobDefaultsSet, LeaderBegan,
+    HostCellsDoubted, HostHealthChanged, HostRegistered, JobDefaultsSet, LeadershipStarted,
     LevelsChanged, Membership, QueueSet, QueuesConfigured, ReplicaChanged, TopologySet, Unblocked,
 };
 pub use job::{
-    AttemptEnded, AttemptPlaced, AttemptRunning, AttemptStopping, CheckpointCommitted,
-    CheckpointSpoiled, CheckpointsForgotten, ClaimDropped, GangReleased, JobCancelRequested,
-    JobEligible, JobFinished, JobPruned, JobResumed, JobSubmitted, JobSuspended, MemberLeaving,
-    MemberSwapped, MemberVacated, StandingChanged, SuspendMode, TaskExited, TaskLost, TaskPrepared,
-    TaskStarted, UnitClaimed, UnitRequeued, UnitRetried, UnitsMoved,
+    AllocationBasisChanged, AttemptEnded, AttemptPlaced, AttemptRunning, AttemptStopping,
+    CheckpointCommitted, CheckpointDamaged, CheckpointsForgotten, ClaimDropped, GangReleased,
+    JobCancelRequested, JobEligible, JobFinished, JobPruned, JobResumed, JobSubmitted,
+    JobSuspended, MemberLeaving, MemberSwapped, MemberVacated, SuspendMode, TaskExited, TaskLost,
+    TaskPrepared, TaskStarted, UnitClaimed, UnitRequeued, UnitRetried, UnitsMoved,
 };
 
 use crate::instant::Instant;
@@ -78,10 +78,11 @@ fn name_hosts(kind: &mut Kind, hosts: &HostNames) {
             }
         }
         Kind::AttemptEnded(v1::AttemptEnded {
-            blame: Some(blame), ..
+            attribution: Some(attribution),
+            ..
         }) => {
-            let component = blame.component.as_ref();
-            blame.host = match component.and_then(|component| component.kind.as_ref()) {
+            let component = attribution.component.as_ref();
+            attribution.host = match component.and_then(|component| component.kind.as_ref()) {
                 Some(v1::component::Kind::HostId(id)) => host_name(*id, hosts),
                 Some(v1::component::Kind::Nic(nic)) => host_name(nic.host_id, hosts),
                 _ => String::new(),
@@ -156,7 +157,7 @@ facts! {
         AttemptStopping "attempt_stopping",
         AttemptEnded "attempt_ended",
         CheckpointCommitted "checkpoint_committed",
-        CheckpointSpoiled "checkpoint_spoiled",
+        CheckpointDamaged "checkpoint_damaged",
         CheckpointsForgotten "checkpoints_forgotten",
         UnitRequeued "unit_requeued",
         UnitRetried "unit_retried",
@@ -166,14 +167,14 @@ facts! {
         UnitClaimed "unit_claimed",
         UnitsMoved "units_moved",
         ClaimDropped "claim_dropped",
-        StandingChanged "standing_changed",
+        AllocationBasisChanged "allocation_basis_changed",
         TaskPrepared "task_prepared",
         TaskStarted "task_started",
         TaskExited "task_exited",
         TaskLost "task_lost",
     }
     of the cluster {
-        LeaderBegan "leader_began",
+        LeadershipStarted "leadership_started",
         ReplicaChanged "replica_changed",
         HostRegistered "host_registered",
         HostHealthChanged "host_health_changed",

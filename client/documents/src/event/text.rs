@@ -35,7 +35,7 @@ impl Fact {
             Self::CheckpointCommitted(it) => {
                 format!("unit {}: step {} at {}", it.unit, it.step, it.path)
             }
-            Self::CheckpointSpoiled(it) => {
+            Self::CheckpointDamaged(it) => {
                 format!(
                     "unit {}: step {} is damaged: {}",
                     it.unit, it.step, it.reason
@@ -72,7 +72,7 @@ impl Fact {
             ),
             Self::UnitsMoved(it) => units_moved(it),
             Self::ClaimDropped(it) => format!("unit {}: {}", it.unit, it.reason),
-            Self::StandingChanged(it) => {
+            Self::AllocationBasisChanged(it) => {
                 let basis = it
                     .allocation_basis
                     .as_ref()
@@ -83,7 +83,7 @@ impl Fact {
             Self::TaskStarted(it) => on_host(it.task, it.host_id),
             Self::TaskExited(it) => format!("{}: {}", on_host(it.task, it.host_id), it.exit),
             Self::TaskLost(it) => format!("{}: {}", on_host(it.task, it.host_id), it.detail),
-            Self::LeaderBegan(it) => {
+            Self::LeadershipStarted(it) => {
                 format!(
                     "replica {} leads (epoch {})",
                     it.replica, it.leadership_epoch

@@ -106,7 +106,7 @@ impl Agent {
                 phase: WorkerTaskPhase::Starting,
                 checkpoints: Vec::new(),
                 progress_step: None,
-                spoiled: Vec::new(),
+                damaged: Vec::new(),
                 stop_grace_ms: None,
                 deadline,
                 is_released: false,

@@ -25,7 +25,7 @@ use muster_model::command::{Exit, GpuHealth};
 use muster_model::desired::{DesiredState, Rendezvous, TaskAssignment};
 use muster_model::health::{Finding, Order};
 use muster_model::heartbeat::{
-    CheckpointReport, Heartbeat, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
+    CheckpointReport, DamageReport, Heartbeat, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
 };
 use muster_model::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision, TaskKey, UnitIndex};
 use muster_model::time::MonotonicMs;
@@ -82,13 +82,13 @@ pub enum Input {
         step: u64,
     },
     /// A task could not read a checkpoint of an earlier attempt.
-    Spoiled {
+    Damaged {
         /// The task.
         key: TaskKey,
         /// Epoch of the attempt; any other than the task's current one is rejected.
         epoch: AttemptEpoch,
         /// The unreadable checkpoint.
-        report: SpoilReport,
+        report: DamageReport,
     },
     /// The GPU backend reports a changed health of a GPU.
     GpuHealth {
@@ -284,7 +284,7 @@ pub struct Agent {
     /// Findings, repairs and checks.
     health: Duties,
     /// Heartbeats and their acknowledgements.
-    beats: Heartbeats,
+    heartbeats: Heartbeats,
 }
 
 /// A desired state in force.
@@ -318,7 +318,7 @@ impl Agent {
     /// Send time of the newest heartbeat of the current stream that the leader acknowledged.
     #[must_use]
     pub const fn contact(&self) -> Option<MonotonicMs> {
-        self.beats.contact()
+        self.heartbeats.contact()
     }
 
     /// Earliest time at which a supervisor kills its task unless another heartbeat is acknowledged before.
@@ -333,7 +333,7 @@ impl Agent {
     pub fn heartbeat(&self, sequence: u64, whole: bool) -> Heartbeat {
         Heartbeat {
             sequence,
-            acknowledged: self.beats.acknowledged(),
+            acknowledged: self.heartbeats.acknowledged(),
             leader: self.leader,
             desired_revision: self.desired_revision(),
             status: whole.then(|| self.status()),
@@ -360,7 +360,7 @@ impl Agent {
                 phase: WorkerTaskPhase::Starting,
                 checkpoints: Vec::new(),
                 progress_step: None,
-                spoiled: Vec::new(),
+                damaged: Vec::new(),
             });
         let mut tasks: Vec<TaskStatus> = held.chain(pending).collect();
         tasks.sort_by_key(|task| task.key);

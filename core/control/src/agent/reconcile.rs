@@ -206,7 +206,7 @@ impl Agent {
     /// disconnected has the desired state before its first acknowledged heartbeat: it waits for that, as it
     /// would otherwise start a task whose lease is almost over.
     fn start_pending(&mut self, now: MonotonicMs, actions: &mut Vec<Action>) {
-        let (Some(desired), Some(contact)) = (&self.desired, self.beats.contact()) else {
+        let (Some(desired), Some(contact)) = (&self.desired, self.heartbeats.contact()) else {
             return;
         };
         let mut busy: BTreeSet<GpuUuid> = self

@@ -2,7 +2,7 @@
 
 use muster_model::command::GpuHealth;
 use muster_model::desired::DesiredState;
-use muster_model::heartbeat::{CheckpointReport, SpoilReport, WorkerTaskPhase};
+use muster_model::heartbeat::{CheckpointReport, DamageReport, WorkerTaskPhase};
 use muster_model::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, TaskKey};
 use muster_model::time::MonotonicMs;
 
@@ -16,8 +16,8 @@ impl Agent {
         let mut actions = Vec::new();
         match input {
             Input::Desired(desired) => self.desired(desired, now, &mut actions),
-            Input::StreamOpened => self.beats.restart(),
-            Input::HeartbeatSent { sequence } => self.beats.sent(sequence, now),
+            Input::StreamOpened => self.heartbeats.restart(),
+            Input::HeartbeatSent { sequence } => self.heartbeats.sent(sequence, now),
             Input::HeartbeatAcknowledged { leader, sequence } => {
                 self.acknowledged(leader, sequence, now, &mut actions);
             }
@@ -29,7 +29,7 @@ impl Agent {
                 self.checkpoint(key, epoch, report, &mut actions);
             }
             Input::Progress { key, epoch, step } => self.progress(key, epoch, step, &mut actions),
-            Input::Spoiled { key, epoch, report } => self.spoiled(key, epoch, report, &mut actions),
+            Input::Damaged { key, epoch, report } => self.damaged(key, epoch, report, &mut actions),
             Input::GpuHealth { gpu, health } => self.gpu_health(gpu, health, &mut actions),
             Input::Findings(findings) => self.health.add_findings(findings, &mut actions),
             Input::HealthWorkDone(done) => self.health.work_done(done, &mut actions),
@@ -84,7 +84,7 @@ impl Agent {
         if leader < self.leader {
             return;
         }
-        let Some(sent_at) = self.beats.acknowledge(sequence) else {
+        let Some(sent_at) = self.heartbeats.acknowledge(sequence) else {
             return;
         };
         self.accept_leader(leader, actions);
@@ -170,15 +170,15 @@ impl Agent {
         }
     }
 
-    fn spoiled(
+    fn damaged(
         &mut self,
         key: TaskKey,
         epoch: AttemptEpoch,
-        report: SpoilReport,
+        report: DamageReport,
         actions: &mut Vec<Action>,
     ) {
         if let Some(task) = self.held_mut(key, epoch)
-            && task.add_spoiled(report)
+            && task.add_damaged(report)
         {
             actions.push(Action::SendStatus);
         }

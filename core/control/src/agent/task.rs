@@ -1,9 +1,9 @@
 //! A task held by its worker.
 
 use muster_model::desired::{Rendezvous, TaskAssignment};
-use muster_model::heartbeat::{CheckpointReport, SpoilReport, TaskStatus, WorkerTaskPhase};
+use muster_model::heartbeat::{CheckpointReport, DamageReport, TaskStatus, WorkerTaskPhase};
 use muster_model::ids::AttemptEpoch;
-use muster_model::limits::{CHECKPOINTS_REPORTED_MAX, SPOILS_REPORTED_MAX};
+use muster_model::limits::{CHECKPOINTS_REPORTED_MAX, DAMAGED_REPORTED_MAX};
 use muster_model::time::MonotonicMs;
 use muster_model::timings;
 
@@ -14,12 +14,12 @@ pub struct AgentTask {
     pub assignment: Box<TaskAssignment>,
     /// Current phase.
     pub phase: WorkerTaskPhase,
-    /// The newest checkpoints it committed, oldest first, at most `CHECKPOINTS_TOLD_MAX`.
+    /// The newest checkpoints it committed, oldest first, at most `CHECKPOINTS_REPORTED_MAX`.
     pub checkpoints: Vec<CheckpointReport>,
     /// Last reported training step.
     pub progress_step: Option<u64>,
     /// Checkpoints that it could not read, at most `SPOILS_TOLD_MAX`.
-    pub spoiled: Vec<SpoilReport>,
+    pub damaged: Vec<DamageReport>,
     /// Shortest grace period of any stop request, if there was one.
     pub stop_grace_ms: Option<u64>,
     /// Time at which its supervisor kills it on its own.
@@ -30,7 +30,7 @@ pub struct AgentTask {
     pub is_suspended: bool,
     /// Rendezvous last sent to its supervisor; `None`: the one it was started with.
     pub rendezvous: Option<Box<Rendezvous>>,
-    /// Paths of checkpoints that it was asked to remove, at most `REMOVALS_TOLD_MAX`, the newest last.
+    /// Paths of checkpoints that it was asked to remove, at most `REMOVALS_PER_UNIT_MAX`, the newest last.
     pub removed: Vec<String>,
 }
 
@@ -73,12 +73,12 @@ impl AgentTask {
     }
 
     /// Records a checkpoint that it could not read; returns false if it is known or the list is full.
-    pub(super) fn add_spoiled(&mut self, report: SpoilReport) -> bool {
-        let is_known = self.spoiled.iter().any(|known| known.step == report.step);
-        if is_known || self.spoiled.len() >= SPOILS_REPORTED_MAX {
+    pub(super) fn add_damaged(&mut self, report: DamageReport) -> bool {
+        let is_known = self.damaged.iter().any(|known| known.step == report.step);
+        if is_known || self.damaged.len() >= DAMAGED_REPORTED_MAX {
             return false;
         }
-        self.spoiled.push(report);
+        self.damaged.push(report);
         true
     }
 
@@ -91,7 +91,7 @@ impl AgentTask {
             phase: self.phase.clone(),
             checkpoints: self.checkpoints.clone(),
             progress_step: self.progress_step,
-            spoiled: self.spoiled.clone(),
+            damaged: self.damaged.clone(),
         }
     }
 }

@@ -64,7 +64,7 @@ pub(super) struct HostRecord {
     /// Time of the next look at the host.
     pub(super) due: Option<MonotonicMs>,
     /// Arrival time of the last heartbeat here, whether acknowledgements reach the worker or not.
-    beat_at: Option<MonotonicMs>,
+    heartbeat_at: Option<MonotonicMs>,
     /// Maximum time between two heartbeats of its worker; 0 for the initial period of a stream.
     period_ms: u64,
     /// A shorter period sent with the acknowledgement of this heartbeat, which the worker may not have
@@ -80,7 +80,7 @@ impl HostRecord {
             stream: None,
             unsettled: None,
             due: None,
-            beat_at: None,
+            heartbeat_at: None,
             period_ms: 0,
             shorter: None,
         }
@@ -94,8 +94,8 @@ impl HostRecord {
 
     /// Whether heartbeats arrive; for a silent host this means that acknowledgements do not reach it.
     pub(super) fn is_one_way(&self, timings: Timings, now: MonotonicMs) -> bool {
-        self.beat_at
-            .is_some_and(|beat_at| now.since(beat_at) < timings.suspect_ms)
+        self.heartbeat_at
+            .is_some_and(|heartbeat_at| now.since(heartbeat_at) < timings.suspect_ms)
     }
 
     /// Records that an acknowledgement set the worker's period to `period_ms`. A longer period counts
@@ -110,14 +110,14 @@ impl HostRecord {
     }
 
     /// Tracks the period that the worker knows: a new stream starts with the default period.
-    fn track_period(&mut self, beat: &Heartbeat) {
+    fn track_period(&mut self, heartbeat: &Heartbeat) {
         let stream = self.stream;
-        if stream.is_none_or(|(sequence, _)| beat.sequence <= sequence) {
+        if stream.is_none_or(|(sequence, _)| heartbeat.sequence <= sequence) {
             self.period_ms = 0;
             self.shorter = None;
         }
         let shorter = self.shorter;
-        let received = shorter.filter(|(sequence, _)| beat.acknowledged >= *sequence);
+        let received = shorter.filter(|(sequence, _)| heartbeat.acknowledged >= *sequence);
         if let Some((_, period_ms)) = received {
             self.period_ms = period_ms;
             self.shorter = None;
@@ -129,23 +129,23 @@ impl HostRecord {
     ///
     /// Over a link that carries heartbeats but no acknowledgements the worker will fence itself and cannot be
     /// reached: for failure detection it is as silent as a worker that is cut off in both directions.
-    pub(super) fn record_heartbeat(&mut self, beat: Heartbeat, now: MonotonicMs) -> bool {
-        self.track_period(&beat);
+    pub(super) fn record_heartbeat(&mut self, heartbeat: Heartbeat, now: MonotonicMs) -> bool {
+        self.track_period(&heartbeat);
         let is_answered = self.stream.is_none_or(|(sequence, acknowledged)| {
-            beat.sequence <= sequence || beat.acknowledged > acknowledged
+            heartbeat.sequence <= sequence || heartbeat.acknowledged > acknowledged
         });
-        self.stream = Some((beat.sequence, beat.acknowledged));
+        self.stream = Some((heartbeat.sequence, heartbeat.acknowledged));
         if is_answered {
             self.contact.last_contact_at = now;
             self.silent_since = now;
         }
-        self.beat_at = Some(now);
+        self.heartbeat_at = Some(now);
         // This heartbeat may be acknowledged: the lease runs from here in any case.
         self.contact.leased_at = now;
-        self.contact.desired_revision = beat.desired_revision;
-        if let Some(status) = beat.status {
+        self.contact.desired_revision = heartbeat.desired_revision;
+        if let Some(status) = heartbeat.status {
             self.unsettled = Some(Report {
-                desired_revision: beat.desired_revision,
+                desired_revision: heartbeat.desired_revision,
                 status,
                 tries_left: TRIES_MAX,
             });
@@ -158,7 +158,7 @@ impl HostRecord {
 mod tests {
     use super::*;
 
-    fn beat(sequence: u64, acknowledged: u64) -> Heartbeat {
+    fn heartbeat(sequence: u64, acknowledged: u64) -> Heartbeat {
         Heartbeat {
             sequence,
             acknowledged,
@@ -176,17 +176,17 @@ mod tests {
     fn silence_is_judged_by_the_longest_period_that_may_be_in_force() {
         let now = MonotonicMs(1_000);
         let mut watch = HostRecord::new(HeartbeatRecord::at(now));
-        watch.record_heartbeat(beat(1, 0), now);
+        watch.record_heartbeat(heartbeat(1, 0), now);
         assert_eq!(lost_ms(&watch), 45_000);
         watch.record_period(1, 10_000);
         assert_eq!(lost_ms(&watch), 90_000);
-        watch.record_heartbeat(beat(2, 1), now);
+        watch.record_heartbeat(heartbeat(2, 1), now);
         // Shorter again: only once the worker shows that it received it.
         watch.record_period(2, 5_000);
-        watch.record_heartbeat(beat(3, 1), now);
+        watch.record_heartbeat(heartbeat(3, 1), now);
         watch.record_period(3, 5_000);
         assert_eq!(lost_ms(&watch), 90_000);
-        watch.record_heartbeat(beat(4, 2), now);
+        watch.record_heartbeat(heartbeat(4, 2), now);
         assert_eq!(lost_ms(&watch), 45_000);
     }
 
@@ -194,9 +194,9 @@ mod tests {
     fn a_new_stream_begins_with_the_usual_period() {
         let now = MonotonicMs(1_000);
         let mut watch = HostRecord::new(HeartbeatRecord::at(now));
-        watch.record_heartbeat(beat(7, 6), now);
+        watch.record_heartbeat(heartbeat(7, 6), now);
         watch.record_period(7, 15_000);
-        watch.record_heartbeat(beat(1, 0), now);
+        watch.record_heartbeat(heartbeat(1, 0), now);
         assert_eq!(lost_ms(&watch), 45_000);
     }
 }

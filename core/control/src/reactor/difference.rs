@@ -32,7 +32,7 @@ pub(super) fn commands(
     commands.extend(started_tasks(state, leader, host, report));
     // All of these before the ends of tasks, which may end their attempts.
     commands.extend(checkpoints(state, leader, host, report));
-    commands.extend(spoiled(state, leader, host, report));
+    commands.extend(damaged(state, leader, host, report));
     commands.extend(unreadable_checkpoints::commands(
         state, leader, host, report,
     ));
@@ -93,11 +93,11 @@ fn checkpoints(
 /// Checkpoints that tasks could not read and that are not marked spoiled. A task names a step, which means
 /// the newest checkpoint of that step written by an earlier attempt: a later commit of the current attempt
 /// under the same step is a different checkpoint.
-fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report) -> Vec<Command> {
+fn damaged(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report) -> Vec<Command> {
     // Several tasks of a unit may report the same checkpoint: one command is enough.
     let mut news: BTreeMap<(UnitId, u64), Command> = BTreeMap::new();
     for told in &report.status.tasks {
-        if told.spoiled.is_empty() {
+        if told.damaged.is_empty() {
             continue;
         }
         let Some((job, attempt, run)) = held_here(state, host, told) else {
@@ -107,26 +107,26 @@ fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report)
         let known = job
             .unit(told.unit)
             .map_or(&[][..], |unit| &unit.checkpoints);
-        for spoil in &told.spoiled {
+        for damage in &told.damaged {
             let is_earlier = |it: &Checkpoint| {
                 // A member that joined later may restore a checkpoint of its own gang.
                 it.epoch < attempt.epoch || joined_at.is_some_and(|at| it.committed_at <= at)
             };
-            let is_meant = |it: &&Checkpoint| it.step == spoil.step && is_earlier(it);
+            let is_meant = |it: &&Checkpoint| it.step == damage.step && is_earlier(it);
             let meant = known.iter().rev().find(is_meant);
-            let Some(checkpoint) = meant.filter(|checkpoint| checkpoint.spoiled.is_none()) else {
+            let Some(checkpoint) = meant.filter(|checkpoint| checkpoint.damaged.is_none()) else {
                 continue;
             };
-            let command = Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
+            let command = Command::Checkpoint(CheckpointCommand::MarkCheckpointDamaged {
                 leader,
                 job: job.id,
                 unit: told.unit,
                 reporter: attempt.epoch,
                 epoch: checkpoint.epoch,
-                step: spoil.step,
-                reason: limits::shortened(&spoil.reason).to_owned(),
+                step: damage.step,
+                reason: limits::shortened(&damage.reason).to_owned(),
             });
-            news.entry((UnitId::new(job.id, told.unit), spoil.step))
+            news.entry((UnitId::new(job.id, told.unit), damage.step))
                 .or_insert(command);
         }
     }

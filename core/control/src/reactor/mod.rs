@@ -47,7 +47,7 @@ pub enum Input {
         /// The host.
         host: HostId,
         /// The heartbeat.
-        beat: Heartbeat,
+        heartbeat: Heartbeat,
     },
     /// Time passed.
     Tick {
@@ -179,7 +179,7 @@ impl Reactor {
     /// Applies one input and returns the reaction.
     pub fn step(&mut self, state: &State, input: Input, now: MonotonicMs) -> Reaction {
         let mut reaction = match input {
-            Input::Heartbeat { host, beat } => self.beat(state, host, beat, now),
+            Input::Heartbeat { host, heartbeat } => self.heartbeat(state, host, heartbeat, now),
             Input::Tick { time } => self.tick(state, time, now),
         };
         let first_due = self.due.first().map(|(at, _)| *at);
@@ -192,11 +192,17 @@ impl Reactor {
         reaction
     }
 
-    fn beat(&mut self, state: &State, host: HostId, beat: Heartbeat, now: MonotonicMs) -> Reaction {
+    fn heartbeat(
+        &mut self,
+        state: &State,
+        host: HostId,
+        heartbeat: Heartbeat,
+        now: MonotonicMs,
+    ) -> Reaction {
         let mut reaction = Reaction::default();
         // A worker that has accepted a later leader shows that this leadership is over: its reports are for
         // that leader.
-        let Some(known) = state.host(host).filter(|_| beat.leader <= self.epoch) else {
+        let Some(known) = state.host(host).filter(|_| heartbeat.leader <= self.epoch) else {
             return reaction;
         };
         if !self.watches.contains_key(&host) {
@@ -205,10 +211,10 @@ impl Reactor {
         let Some(watch) = self.watches.get_mut(&host) else {
             return reaction;
         };
-        if beat.desired_revision < known.desired_revision || beat.leader < self.epoch {
+        if heartbeat.desired_revision < known.desired_revision || heartbeat.leader < self.epoch {
             reaction.outdated.push(host);
         }
-        let is_answered = watch.record_heartbeat(beat, now);
+        let is_answered = watch.record_heartbeat(heartbeat, now);
         if is_answered && known.health != HostHealth::Up {
             reaction
                 .commands

@@ -20,7 +20,7 @@ const FALL_PARTS: u64 = 16;
 #[derive(Clone, Debug)]
 pub struct Pace {
     timings: Timings,
-    beats_per_second_max: u64,
+    heartbeats_per_second_max: u64,
     /// Longest wait of a heartbeat in each of the last rounds.
     delays_ms: VecDeque<u64>,
     period_ms: u64,
@@ -29,10 +29,10 @@ pub struct Pace {
 impl Pace {
     /// Starts with the period of `timings`.
     #[must_use]
-    pub fn new(timings: Timings, beats_per_second_max: u64) -> Self {
+    pub fn new(timings: Timings, heartbeats_per_second_max: u64) -> Self {
         Self {
             timings,
-            beats_per_second_max: beats_per_second_max.max(1),
+            heartbeats_per_second_max: heartbeats_per_second_max.max(1),
             delays_ms: VecDeque::with_capacity(ROUNDS_JUDGED),
             period_ms: timings.heartbeat_ms,
         }
@@ -57,12 +57,13 @@ impl Pace {
 
     fn wanted_ms(&self, workers: usize) -> u64 {
         let workers = u64::try_from(workers).unwrap_or(u64::MAX);
-        let by_number = workers.saturating_mul(1_000) / self.beats_per_second_max;
-        let beat_ms = self.timings.heartbeat_ms;
-        let by_delay = beat_ms.saturating_mul(self.lasting_delay_ms()) / HEARTBEAT_DELAY_MS_MAX;
+        let by_number = workers.saturating_mul(1_000) / self.heartbeats_per_second_max;
+        let heartbeat_ms = self.timings.heartbeat_ms;
+        let by_delay =
+            heartbeat_ms.saturating_mul(self.lasting_delay_ms()) / HEARTBEAT_DELAY_MS_MAX;
         by_number
             .max(by_delay)
-            .clamp(beat_ms, self.timings.heartbeat_ms_max())
+            .clamp(heartbeat_ms, self.timings.heartbeat_ms_max())
     }
 
     /// Shortest delay among the last rounds; 0 until there are enough of them.
@@ -74,7 +75,7 @@ impl Pace {
     }
 }
 
-/// Period for one host, short enough that at least [`BEATS_PER_LEASE_MIN`] heartbeats fall into each lease of
+/// Period for one host, short enough that at least [`HEARTBEATS_PER_LEASE_MIN`] heartbeats fall into each lease of
 /// its tasks and that the host becomes suspect before a lease ends. A lease is the job's contract, and both
 /// sides measure it by the job's own setting: the heartbeat period adapts.
 pub(super) fn within_leases(state: &State, host: HostId, timings: Timings, period_ms: u64) -> u64 {

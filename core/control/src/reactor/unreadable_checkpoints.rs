@@ -52,7 +52,7 @@ pub(super) fn commands(
             .filter(|_| attempt.joined(run.task).is_none() && is_within_window(state, job, attempt))
             .and_then(|unit| restored_checkpoint(unit, attempt, told));
         commands.extend(unreadable.map(|checkpoint| {
-            Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
+            Command::Checkpoint(CheckpointCommand::MarkCheckpointDamaged {
                 leader,
                 job: job.id,
                 unit: told.unit,
@@ -101,7 +101,7 @@ fn restored_checkpoint<'a>(
 ) -> Option<&'a Checkpoint> {
     let mut known = unit.checkpoints.iter();
     let is_settled = known.any(|checkpoint| {
-        checkpoint.epoch == attempt.epoch || checkpoint.spoiled_by == Some(attempt.epoch)
+        checkpoint.epoch == attempt.epoch || checkpoint.damaged_by == Some(attempt.epoch)
     });
     let newest = unit.newest_checkpoint();
     newest.filter(|_| !is_settled && told.checkpoints.is_empty())

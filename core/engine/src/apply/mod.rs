@@ -75,7 +75,7 @@ impl Step<'_> {
     fn dispatch(&mut self, command: &Command) -> Result<Answer, Rejection> {
         self.require_leader(command)?;
         match command {
-            Command::LeadershipStarted { replica } => Ok(self.leader_began(*replica)),
+            Command::LeadershipStarted { replica } => Ok(self.leadership_started(*replica)),
             Command::SubmitJob { request, spec } => self.submit_job(*request, spec),
             Command::SubmitPipeline { request, pipeline } => {
                 self.submit_pipeline(*request, pipeline)
@@ -136,9 +136,9 @@ impl Step<'_> {
                 job,
                 unit,
                 epoch,
-                standing,
+                allocation_basis,
                 ..
-            } => self.set_standing(*job, *unit, *epoch, standing),
+            } => self.set_allocation_basis(*job, *unit, *epoch, allocation_basis),
             Command::Health(command) => self.health(command),
             Command::Access(command) => self.access(command),
             Command::Prune { .. } => Ok(self.prune()),

@@ -90,7 +90,7 @@ fn check_purpose(claim: &Claim, subject: &str, report: &mut Report) {
         }
         Purpose::Destination { .. } => true,
     };
-    let plain = claim.victims.is_empty() && claim.standing == AllocationBasis::Share;
+    let plain = claim.victims.is_empty() && claim.allocation_basis == AllocationBasis::Share;
     let moves = claim.purpose != Purpose::Ordinary;
     report.require(sound && (plain || !moves), Rule::Claims, &subject, || {
         format!("its claim says {:?}", claim.purpose)
@@ -189,10 +189,10 @@ fn check_cells(state: &State, job: &Job, index: UnitIndex, unit: &Unit, report: 
         unit.attempt
             .as_ref()
             .map(|attempt| &attempt.allocation_basis),
-        unit.claim.as_ref().map(|claim| &claim.standing),
+        unit.claim.as_ref().map(|claim| &claim.allocation_basis),
     ];
-    for standing in standings.into_iter().flatten() {
-        let AllocationBasis::Cells(cells) = standing else {
+    for allocation_basis in standings.into_iter().flatten() {
+        let AllocationBasis::Cells(cells) = allocation_basis else {
             continue;
         };
         let queue = state.queues.get(job.spec.queue.as_str());

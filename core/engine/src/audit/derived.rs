@@ -8,7 +8,7 @@ use muster_model::ids::HostId;
 use muster_model::time::TimeMs;
 
 use crate::audit::{Report, Rule, jobs};
-use crate::state::{AllocationBasis, Index, State};
+use crate::state::{BasisKind, Index, State};
 
 pub(super) fn check(state: &State, report: &mut Report) {
     check_rebuilt(state, report);
@@ -161,10 +161,10 @@ fn check_attempts(state: &State, report: &mut Report) {
                 continue;
             };
             let ground = match (&attempt.stop, &attempt.allocation_basis) {
-                (Some(_), _) => AllocationBasis::Stopping,
-                (None, AllocationBasis::Opportunistic) => AllocationBasis::Opportunistic,
-                (None, AllocationBasis::Share) => AllocationBasis::Share,
-                (None, AllocationBasis::Cells(_)) => AllocationBasis::Cells,
+                (Some(_), _) => BasisKind::Stopping,
+                (None, AllocationBasis::Opportunistic) => BasisKind::Opportunistic,
+                (None, AllocationBasis::Share) => BasisKind::Share,
+                (None, AllocationBasis::Cells(_)) => BasisKind::Cells,
             };
             let own = { unit.checkpoints.iter() }.filter(|kept| kept.epoch == attempt.epoch);
             let saved = own.map(|kept| kept.committed_at).max();

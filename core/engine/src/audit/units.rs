@@ -107,16 +107,16 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
     check_charges(unit, subject, report);
     check_rows(job, unit, subject, report);
     check_retention(job, unit, subject, report);
-    let halts = unit.attempt.as_ref().map_or(0, |it| it.pauses.len());
+    let pauses = unit.attempt.as_ref().map_or(0, |it| it.pauses.len());
     report.require(
         unit.past.len() <= limits::ATTEMPTS_KEPT_PER_UNIT_MAX
             && unit.checkpoints.len() <= limits::CHECKPOINTS_PER_JOB_MAX
-            && halts <= limits::PAUSES_PER_ATTEMPT_MAX,
+            && pauses <= limits::PAUSES_PER_ATTEMPT_MAX,
         Rule::Limits,
         subject,
         || {
             format!(
-                "it keeps {} attempts, {} checkpoints and {halts} halts",
+                "it keeps {} attempts, {} checkpoints and {pauses} halts",
                 unit.past.len(),
                 unit.checkpoints.len()
             )
@@ -128,8 +128,8 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
 /// longer kept, and one for each replaced member.
 fn check_charges(unit: &Unit, subject: &dyn Display, report: &mut Report) {
     let is_own = |past: &&PastAttempt| {
-        let blame = past.blame.as_deref();
-        blame.is_none_or(|blame| blame.charge == Charge::User)
+        let attribution = past.attribution.as_deref();
+        attribution.is_none_or(|attribution| attribution.charge == Charge::User)
     };
     let known = count(unit.past.len() + usize::from(unit.attempt.is_some()));
     let forgotten = unit.attempts.saturating_sub(known);
@@ -194,7 +194,7 @@ fn check_retention(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut R
     let good: Vec<u64> = unit
         .checkpoints
         .iter()
-        .filter(|checkpoint| checkpoint.spoiled.is_none())
+        .filter(|checkpoint| checkpoint.damaged.is_none())
         .map(|checkpoint| checkpoint.step)
         .collect();
     for removal in removals {
@@ -206,7 +206,7 @@ fn check_retention(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut R
     }
     for checkpoint in &unit.checkpoints {
         report.require(
-            checkpoint.spoiled.is_some() || checkpoint.spoiled_by.is_none(),
+            checkpoint.damaged.is_some() || checkpoint.damaged_by.is_none(),
             Rule::Retention,
             subject,
             || {

@@ -19,12 +19,14 @@ impl Allocation {
         &mut self,
         spec: &JobSpec,
         attempt: OpportunisticAttempt,
-        standing: Option<&AllocationBasis>,
+        allocation_basis: Option<&AllocationBasis>,
     ) {
         if !self.is_active() {
             return;
         }
-        if standing == Some(&AllocationBasis::Opportunistic) && !spec.scheduling.opportunistic {
+        if allocation_basis == Some(&AllocationBasis::Opportunistic)
+            && !spec.scheduling.opportunistic
+        {
             self.guests_mut().insert(attempt);
         } else {
             self.guests_mut().remove(&attempt);

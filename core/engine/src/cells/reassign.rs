@@ -47,14 +47,14 @@ pub fn settle(state: &State, before: &Topology) -> Reassignment {
         settled.allocation.guests_mut().extend(guests(state));
     }
     for holding in holdings {
-        let standing = settled.keep(state, before, &holding);
-        if standing == AllocationBasis::Opportunistic && !holding.is_claim {
+        let allocation_basis = settled.keep(state, before, &holding);
+        if allocation_basis == AllocationBasis::Opportunistic && !holding.is_claim {
             let guest = (AttemptEpoch(holding.since.get()), holding.unit);
             settled
                 .allocation
-                .note(&holding.job.spec, guest, Some(&standing));
+                .note(&holding.job.spec, guest, Some(&allocation_basis));
         }
-        if standing.cells() == Some(holding.cells) {
+        if allocation_basis.cells() == Some(holding.cells) {
             continue;
         }
         let changed = if holding.is_claim {
@@ -62,7 +62,7 @@ pub fn settle(state: &State, before: &Topology) -> Reassignment {
         } else {
             &mut settled.attempts
         };
-        changed.push((holding.unit, standing));
+        changed.push((holding.unit, allocation_basis));
     }
     settled
 }
@@ -174,7 +174,7 @@ fn of_unit<'a>(job: &'a Job, id: UnitId, unit: &'a Unit) -> impl Iterator<Item =
             job,
             unit: id,
             is_claim: true,
-            cells: claim.standing.cells()?,
+            cells: claim.allocation_basis.cells()?,
             tasks: claim.tasks.to_vec(),
         })
     });

@@ -37,7 +37,7 @@ use muster_model::time::TimeMs;
 use muster_model::topology::CellId;
 
 use crate::state::{
-    AllocationBasis, Attempt, AttemptClass, Job, State, Unit, Usage, amounts_held, amounts_of,
+    Attempt, AttemptClass, BasisKind, Job, State, Unit, Usage, amounts_held, amounts_of,
 };
 pub use entry::may_enter;
 pub use protection::Protection;
@@ -63,7 +63,7 @@ pub struct Preemptor<'a> {
     /// Index of the unit within its job.
     pub unit: UnitIndex,
     /// Allocation basis of the requested resources.
-    pub standing: &'a AllocationBasis,
+    pub allocation_basis: &'a AllocationBasis,
     /// Requested amounts ([`crate::state::amounts_of`]).
     pub amounts: &'a Amounts,
 }
@@ -72,7 +72,7 @@ pub struct Preemptor<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     job: &'a Job,
-    standing: &'a AllocationBasis,
+    allocation_basis: &'a AllocationBasis,
     tasks: Tasks<'a>,
     is_stopping: bool,
     /// Start of its protection; `None` for claims.
@@ -91,7 +91,7 @@ impl<'a> Subject<'a> {
     pub fn attempt(job: &'a Job, attempt: &'a Attempt) -> Self {
         Self {
             job,
-            standing: &attempt.allocation_basis,
+            allocation_basis: &attempt.allocation_basis,
             tasks: Tasks::Held(attempt),
             is_stopping: attempt.stop.is_some(),
             protected_since: Some(attempt.protected_since()),
@@ -104,7 +104,7 @@ impl<'a> Subject<'a> {
         let claim = job.unit(unit)?.claim.as_deref()?;
         Some(Self {
             job,
-            standing: &claim.standing,
+            allocation_basis: &claim.allocation_basis,
             tasks: Tasks::Claimed(&claim.tasks),
             is_stopping: false,
             protected_since: None,
@@ -188,12 +188,12 @@ impl<'a> Rights<'a> {
         {
             return Err(Protection::Young { until });
         }
-        let ours = self.preemptor.standing;
-        match (ours, victim.standing) {
+        let ours = self.preemptor.allocation_basis;
+        match (ours, victim.allocation_basis) {
             (AllocationBasis::Opportunistic, _) => Err(Protection::PreemptorOpportunistic),
             (_, AllocationBasis::Opportunistic) => Ok(Right::Opportunistic),
             _ if victim.job.spec.queue == self.preemptor.job.spec.queue => {
-                let by_share = matches!(victim.standing, AllocationBasis::Share);
+                let by_share = matches!(victim.allocation_basis, AllocationBasis::Share);
                 self.by_priority(by_share, victim.job.spec.priority)
             }
             (_, AllocationBasis::Cells(_)) => Err(Protection::OtherCells),
@@ -216,18 +216,16 @@ impl<'a> Rights<'a> {
     /// over any of them.
     pub fn over_class(&self, class: &AttemptClass) -> Option<Right> {
         let same_queue = *class.queue == *self.preemptor.job.spec.queue;
-        match (self.preemptor.standing, class.ground) {
-            (_, AllocationBasis::Stopping) | (AllocationBasis::Opportunistic, _) => None,
-            (_, AllocationBasis::Opportunistic) => Some(Right::Opportunistic),
-            (_, AllocationBasis::Share | AllocationBasis::Cells) if same_queue => {
-                let by_share = class.ground == AllocationBasis::Share;
+        match (self.preemptor.allocation_basis, class.ground) {
+            (_, BasisKind::Stopping) | (AllocationBasis::Opportunistic, _) => None,
+            (_, BasisKind::Opportunistic) => Some(Right::Opportunistic),
+            (_, BasisKind::Share | BasisKind::Cells) if same_queue => {
+                let by_share = class.ground == BasisKind::Share;
                 self.by_priority(by_share, class.priority).ok()
             }
-            (_, AllocationBasis::Cells) => None,
-            (AllocationBasis::Cells(_), AllocationBasis::Share) => Some(Right::Cells),
-            (AllocationBasis::Share, AllocationBasis::Share) => {
-                self.by_reclaim(&class.queue, true).ok()
-            }
+            (_, BasisKind::Cells) => None,
+            (AllocationBasis::Cells(_), BasisKind::Share) => Some(Right::Cells),
+            (AllocationBasis::Share, BasisKind::Share) => self.by_reclaim(&class.queue, true).ok(),
         }
     }
 
@@ -238,7 +236,7 @@ impl<'a> Rights<'a> {
 
     /// Takes a victim, so that the usage of its queues no longer includes it.
     pub fn take(&mut self, victim: &Subject<'a>) {
-        if *victim.standing == AllocationBasis::Opportunistic {
+        if *victim.allocation_basis == AllocationBasis::Opportunistic {
             return;
         }
         let amounts = victim.amounts(self.state);
@@ -269,7 +267,8 @@ impl<'a> Rights<'a> {
         let spec = &self.preemptor.job.spec;
         let queue = self.state.queues.get(spec.queue.as_str());
         let allowed = queue.is_some_and(|queue| queue.config.preempt_by_priority);
-        let same_ground = matches!(self.preemptor.standing, AllocationBasis::Share) == by_share;
+        let same_ground =
+            matches!(self.preemptor.allocation_basis, AllocationBasis::Share) == by_share;
         if allowed && same_ground && priority < spec.priority {
             Ok(Right::Priority)
         } else {

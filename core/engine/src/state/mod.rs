@@ -27,7 +27,7 @@ pub use events::{Compacted, EventGaps, EventLog};
 pub use hosts::pools::{POOL_LABEL, Pools, pool_of};
 pub use hosts::reliability::Reliability;
 pub(crate) use index::HostEntries;
-pub use index::attempts::{AllocationBasis, AttemptClass, AttemptKey, Attempts, HeldInCells};
+pub use index::attempts::{AttemptClass, AttemptKey, Attempts, BasisKind, HeldInCells};
 pub use index::cell_index::CellIndex;
 pub(crate) use index::cells::guaranteed_levels;
 pub use index::claim_overlap::{ExcludedUsage, UsageScope, counted_twice, taken_over};

@@ -57,7 +57,7 @@ impl Draw<'_> {
         if self.once_in(6) {
             gpus.pop();
         }
-        registration.learnt = ReportedTopology {
+        registration.reported = ReportedTopology {
             above,
             inside,
             gpus,

@@ -69,7 +69,7 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
             leader: draw.leader(),
         },
         95..96 => draw.checkpoint(),
-        96..97 => draw.standing(),
+        96..97 => draw.allocation_basis(),
         97 if draw.once_in(4) => draw.access(),
         97 if draw.once_in(3) => draw.job_defaults(),
         97 if draw.once_in(3) => draw.replicas(),
@@ -308,7 +308,7 @@ impl<'a> Draw<'a> {
             leader: self.leader(),
             job,
             unit,
-            basis: self.standing_of(job, &tasks),
+            basis: self.allocation_basis_of(job, &tasks),
             tasks: Arc::from(tasks),
             barrier: self.once_in(3),
         })
@@ -406,15 +406,17 @@ impl<'a> Draw<'a> {
         let known = self.state.job(job)?.unit(unit)?;
         let newest = known.checkpoints.last()?;
         let missing = u64::from(self.once_in(10));
-        Some(Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
-            leader: self.leader(),
-            job,
-            unit,
-            reporter: attempt.epoch,
-            epoch: newest.epoch,
-            step: newest.step + missing,
-            reason: "its digest differs".to_owned(),
-        }))
+        Some(Command::Checkpoint(
+            CheckpointCommand::MarkCheckpointDamaged {
+                leader: self.leader(),
+                job,
+                unit,
+                reporter: attempt.epoch,
+                epoch: newest.epoch,
+                step: newest.step + missing,
+                reason: "its digest differs".to_owned(),
+            },
+        ))
     }
 
     fn checkpoint(&mut self) -> Command {

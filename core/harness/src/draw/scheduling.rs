@@ -7,7 +7,7 @@ use muster_engine::moves::may_move;
 use muster_engine::rights::{Preemptor, Rights, Subject};
 use muster_engine::state::{Attempt, Job, Running, amounts_of};
 use muster_model::command::{
-    AllocationBasis, Claim, Command, ConfigCommand, Move, Moving, TaskPlacement, Victim,
+    AllocationBasis, ClaimSpec, Command, ConfigCommand, Move, Moving, TaskPlacement, Victim,
 };
 use muster_model::ids::{AttemptEpoch, JobId, UnitId, UnitIndex};
 use muster_model::quota::{
@@ -92,7 +92,11 @@ impl Draw<'_> {
     }
 
     /// Mostly the allocation basis that follows from the job's specification.
-    pub(super) fn standing_of(&mut self, job: JobId, tasks: &[TaskPlacement]) -> AllocationBasis {
+    pub(super) fn allocation_basis_of(
+        &mut self,
+        job: JobId,
+        tasks: &[TaskPlacement],
+    ) -> AllocationBasis {
         let spec = self.state.job(job).map(|job| &job.spec);
         let opportunistic = spec.is_some_and(|spec| spec.scheduling.opportunistic);
         let queue = spec.and_then(|spec| self.state.queues.get(spec.queue.as_str()));
@@ -224,14 +228,14 @@ impl Draw<'_> {
         let job = self.waiting_job();
         let unit = self.waiting_unit(job);
         let mut tasks = self.tasks_of(job, unit);
-        let mut standing = self.standing_of(job, &tasks);
+        let mut allocation_basis = self.allocation_basis_of(job, &tasks);
         let mut victims = Vec::new();
         if let Some(record) = self.state.job(job)
-            && let Some((victim, taken)) = self.victim(record, unit, &standing)
+            && let Some((victim, taken)) = self.victim(record, unit, &allocation_basis)
             && !self.once_in(4)
         {
             tasks = onto(record, unit, &taken).unwrap_or(tasks);
-            standing = self.standing_of(job, &tasks);
+            allocation_basis = self.allocation_basis_of(job, &tasks);
             victims.push(victim);
         }
         let moving = self.once_in(2).then(|| self.moving(&victims));
@@ -240,7 +244,7 @@ impl Draw<'_> {
             victims.clear();
         }
         let now = self.state.time;
-        Command::Claim(Claim {
+        Command::Claim(ClaimSpec {
             leader: self.leader(),
             job,
             unit,
@@ -249,7 +253,7 @@ impl Draw<'_> {
                 false => self.superseded(&tasks),
             },
             tasks: Arc::from(tasks),
-            basis: standing,
+            basis: allocation_basis,
             victims,
             expected_at: self.once_in(2).then(|| now.after(self.below(120_000))),
             moving,
@@ -257,7 +261,7 @@ impl Draw<'_> {
     }
 
     /// A claim on the resources of a movable unit, which moves to a free place.
-    fn gathered(&mut self) -> Option<Claim> {
+    fn gathered(&mut self) -> Option<ClaimSpec> {
         let config = self.state.defragment?;
         let job = self.waiting_job();
         let unit = self.waiting_unit(job);
@@ -271,11 +275,11 @@ impl Draw<'_> {
         });
         let movers: Vec<_> = movers.collect();
         let (victim, tasks) = self.pick(movers)?;
-        Some(Claim {
+        Some(ClaimSpec {
             leader: self.leader(),
             job,
             unit,
-            basis: self.standing_of(job, &tasks),
+            basis: self.allocation_basis_of(job, &tasks),
             tasks: Arc::from(tasks),
             victims: Vec::new(),
             supersedes: Vec::new(),
@@ -304,7 +308,7 @@ impl Draw<'_> {
         &mut self,
         job: &Job,
         unit: UnitIndex,
-        standing: &AllocationBasis,
+        allocation_basis: &AllocationBasis,
     ) -> Option<(Victim, Vec<TaskPlacement>)> {
         let state = self.state;
         for _ in 0..4 {
@@ -314,7 +318,7 @@ impl Draw<'_> {
             let preemptor = Preemptor {
                 job,
                 unit,
-                standing,
+                allocation_basis,
                 amounts: &amounts,
             };
             let rights = Rights::of(state, preemptor);
@@ -354,22 +358,22 @@ impl Draw<'_> {
         }
     }
 
-    pub(super) fn standing(&mut self) -> Command {
+    pub(super) fn allocation_basis(&mut self) -> Command {
         let (job, unit, epoch, tasks) = self.active().map_or_else(
             || (JobId(1), UnitIndex(0), AttemptEpoch(1), Vec::new()),
             |(job, unit, attempt)| (job, unit, attempt.epoch, places(attempt)),
         );
-        let standing = if self.once_in(2) {
+        let allocation_basis = if self.once_in(2) {
             AllocationBasis::Opportunistic
         } else {
-            self.standing_of(job, &tasks)
+            self.allocation_basis_of(job, &tasks)
         };
         Command::SetAllocationBasis {
             leader: self.leader(),
             job,
             unit,
             epoch,
-            standing,
+            allocation_basis,
         }
     }
 }

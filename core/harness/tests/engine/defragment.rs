@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use muster_harness::{Cluster, gang, gpu_uuid, single};
 use muster_model::command::{
-    AllocationBasis, CheckpointCommand, CheckpointCommit, Claim, Command, GpuHealth, Placement,
+    AllocationBasis, CheckpointCommand, CheckpointCommit, ClaimSpec, Command, GpuHealth, Placement,
     StopReason, TaskPlacement,
 };
 use muster_model::ids::{GpuUuid, HostId, JobId, ReplicaId, TaskIndex, UnitIndex};
@@ -201,7 +201,7 @@ fn settle(cluster: &mut Cluster) -> Vec<Command> {
 }
 
 /// Checks that the places of a claim with moves are disjoint and free by then.
-fn check_places(cluster: &Cluster, claiming: &Claim) {
+fn check_places(cluster: &Cluster, claiming: &ClaimSpec) {
     let moves = claiming
         .moving
         .as_ref()
@@ -284,7 +284,7 @@ proptest! {
             Command::Claim(claiming) if claiming.moving.is_some() => Some(claiming),
             _ => None,
         });
-        let claims: Vec<&Claim> = claims.collect();
+        let claims: Vec<&ClaimSpec> = claims.collect();
         prop_assert!(claims.len() <= 1);
         let Some(claiming) = claims.first() else {
             let enough = case.free_in_all() >= case.tasks * case.gpus;

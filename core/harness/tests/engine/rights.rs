@@ -45,16 +45,16 @@ fn cluster() -> Cluster {
 }
 
 /// A running gang of `tasks` tasks with eight GPUs each.
-fn run(cluster: &mut Cluster, queue: &str, tasks: u32, standing: AllocationBasis) -> JobId {
+fn run(cluster: &mut Cluster, queue: &str, tasks: u32, allocation_basis: AllocationBasis) -> JobId {
     let mut spec = gang(queue, tasks, 8);
     spec.queue = queue.to_owned();
-    spec.scheduling.opportunistic = standing == AllocationBasis::Opportunistic;
+    spec.scheduling.opportunistic = allocation_basis == AllocationBasis::Opportunistic;
     let job = cluster.submit(spec);
     let Some(Command::Place(placement)) = cluster.first_fit(job, UnitIndex(0)) else {
         panic!("there is no room for {queue}");
     };
     let placement = Placement {
-        basis: standing,
+        basis: allocation_basis,
         ..placement
     };
     cluster.apply(&Command::Place(placement)).result.unwrap();
@@ -68,7 +68,7 @@ fn asked(
     queue: &str,
     tasks: u32,
     priority: i32,
-    standing: &AllocationBasis,
+    allocation_basis: &AllocationBasis,
     victims: &[JobId],
 ) -> Vec<Result<Right, Protection>> {
     let mut spec = gang("asks", tasks, 8);
@@ -81,7 +81,7 @@ fn asked(
     let preemptor = Preemptor {
         job: record,
         unit: UnitIndex(0),
-        standing,
+        allocation_basis,
         amounts: &amounts,
     };
     let mut rights = Rights::of(&cluster.state, preemptor);

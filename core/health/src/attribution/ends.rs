@@ -9,7 +9,7 @@ use muster_model::ids::HostId;
 use muster_model::spec::ExitMeaning;
 use muster_model::time::MINUTE_MS;
 
-use crate::attribution::{Attribution, Ended, LEFTOVER_MIB, TaskEnd};
+use crate::attribution::{AttributionOutcome, Ended, LEFTOVER_MIB, TaskEnd};
 
 /// Minimum number of users whose jobs miss files on a host within a day before the host's setup is suspected.
 const MISSING_USERS_MIN: u32 = 2;
@@ -29,7 +29,7 @@ const STORAGE_RULES: &[&str] = &[
 ];
 
 /// Attribution by the decisive end; `None` if it names no cause.
-pub(super) fn by_end(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
+pub(super) fn by_end(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<AttributionOutcome> {
     let exit = culprit.exit?;
     let line = exit.evidence.lines().next().unwrap_or_default();
     let how = describe(exit);
@@ -41,22 +41,22 @@ pub(super) fn by_end(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribu
         .map(|found| found.with_evidence(line).with_evidence(how))
 }
 
-fn user(confidence_permille: u16) -> Attribution {
-    Attribution::new(Step::Telling, Class::User, confidence_permille)
+fn user(confidence_permille: u16) -> AttributionOutcome {
+    AttributionOutcome::new(Step::Telling, Class::User, confidence_permille)
 }
 
-fn no_retry(confidence_permille: u16) -> Attribution {
+fn no_retry(confidence_permille: u16) -> AttributionOutcome {
     user(confidence_permille).then(&[Measure::NoRetry])
 }
 
-fn host(culprit: &TaskEnd<'_>, confidence_permille: u16) -> Attribution {
-    Attribution::new(Step::Telling, Class::Host, confidence_permille)
+fn host(culprit: &TaskEnd<'_>, confidence_permille: u16) -> AttributionOutcome {
+    AttributionOutcome::new(Step::Telling, Class::Host, confidence_permille)
         .of(Component::Host(culprit.host))
         .then(&[Measure::Requeue, Measure::Avoid])
 }
 
 /// Attribution by the job's own exit rules.
-fn by_exit_rules(ended: &Ended<'_>) -> Option<Attribution> {
+fn by_exit_rules(ended: &Ended<'_>) -> Option<AttributionOutcome> {
     match ended.meaning? {
         ExitMeaning::RetryFree | ExitMeaning::Succeed => Some(user(1_000).charged_to(Charge::None)),
         ExitMeaning::Fail => Some(no_retry(1_000)),
@@ -66,13 +66,17 @@ fn by_exit_rules(ended: &Ended<'_>) -> Option<Attribution> {
 
 /// Start error: attributed to the host while others can start. A host without the user's account is not
 /// faulty, nor is one without files that the job names, unless several users miss files there.
-fn by_start_error(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
+fn by_start_error(
+    ended: &Ended<'_>,
+    culprit: &TaskEnd<'_>,
+    exit: &Exit,
+) -> Option<AttributionOutcome> {
     let error = exit.start_error.as_ref()?;
     if exit.is_missing_file() {
         return Some(not_there(ended).with_evidence(error));
     }
     if exit.is_missing_account() {
-        let found = Attribution::new(Step::Telling, Class::Site, 1_000).with_evidence(error);
+        let found = AttributionOutcome::new(Step::Telling, Class::Site, 1_000).with_evidence(error);
         return Some(found.then(&[Measure::Requeue, Measure::Avoid]));
     }
     Some(host(culprit, 700).with_evidence(error))
@@ -80,13 +84,14 @@ fn by_start_error(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Opti
 
 /// A file named by the job is missing: either the name is wrong, or this host lacks what others have. Another
 /// host decides, and no budget is charged.
-fn not_there(ended: &Ended<'_>) -> Attribution {
+fn not_there(ended: &Ended<'_>) -> AttributionOutcome {
     let users = ended.history.users_missing;
     let found = match users < MISSING_USERS_MIN {
         true => user(CERTAIN_PERMILLE),
-        false => Attribution::new(Step::Telling, Class::Site, CERTAIN_PERMILLE).with_evidence(
-            format!("jobs of {users} users named missing files on this host"),
-        ),
+        false => AttributionOutcome::new(Step::Telling, Class::Site, CERTAIN_PERMILLE)
+            .with_evidence(format!(
+                "jobs of {users} users named missing files on this host"
+            )),
     };
     found
         .charged_to(Charge::None)
@@ -94,7 +99,7 @@ fn not_there(ended: &Ended<'_>) -> Attribution {
 }
 
 /// Lack of memory: the task's own limit is attributed to the job, the host's memory is not.
-fn by_memory(culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
+fn by_memory(culprit: &TaskEnd<'_>, exit: &Exit) -> Option<AttributionOutcome> {
     if exit.out_of_memory {
         let told = exit.memory.map(|memory| {
             const MIB: u64 = 1 << 20;
@@ -107,8 +112,8 @@ fn by_memory(culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
 }
 
 /// Table of output patterns.
-fn by_output(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Attribution> {
-    let found = |class, confidence| Attribution::new(Step::Telling, class, confidence);
+fn by_output(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<AttributionOutcome> {
+    let found = |class, confidence| AttributionOutcome::new(Step::Telling, class, confidence);
     Some(match evidence::cause(text)? {
         Cause::Gpu => match culprit.gpus {
             [gpu] => found(Class::Gpu, 900).of(Component::Gpu(*gpu)),
@@ -157,8 +162,8 @@ fn by_output(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Att
 }
 
 /// Table of codes and signals, for ends without a matching output.
-fn by_exit(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
-    let found = |class, confidence| Attribution::new(Step::Telling, class, confidence);
+fn by_exit(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<AttributionOutcome> {
+    let found = |class, confidence| AttributionOutcome::new(Step::Telling, class, confidence);
     if culprit.crashed_in_nccl {
         return Some(found(Class::Software, 800).with_evidence("segmentation fault in NCCL"));
     }
@@ -181,8 +186,8 @@ fn by_exit(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attr
     })
 }
 
-fn storage(finding: &Finding) -> Attribution {
-    Attribution::new(Step::Telling, Class::Storage, 800)
+fn storage(finding: &Finding) -> AttributionOutcome {
+    AttributionOutcome::new(Step::Telling, Class::Storage, 800)
         .of(finding.component.clone())
         .with_evidence(with_detail(&finding.rule, &finding.evidence))
         .then(&[Measure::Requeue, Measure::Avoid])

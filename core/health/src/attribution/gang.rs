@@ -4,7 +4,7 @@ use muster_model::evidence::{self, Cause};
 use muster_model::health::{Class, Component, Measure, Step};
 use muster_model::ids::HostId;
 
-use crate::attribution::{Attribution, Ended, Suspicion, TaskEnd};
+use crate::attribution::{AttributionOutcome, Ended, Suspicion, TaskEnd};
 
 /// Suspicion against the outlier's host in a hang, in thousandths.
 const ODD_MILLI: u32 = 1_000;
@@ -39,13 +39,13 @@ fn was_killed(task: &TaskEnd<'_>) -> bool {
 /// A collective operation that did not finish: the task that reports it is usually healthy. The outlier is
 /// the rank with the fewest completed steps, or else the one whose GPU alone is idle, or alone is busy. No
 /// component is blocked for it.
-pub(super) fn hang(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<Attribution> {
+pub(super) fn hang(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<AttributionOutcome> {
     let exit = culprit?.exit?;
     if evidence::cause(&exit.evidence) != Some(Cause::Hang) {
         return None;
     }
     let line = exit.evidence.lines().next().unwrap_or_default();
-    let found = Attribution::new(Step::Hang, Class::Unknown, 300).with_evidence(line);
+    let found = AttributionOutcome::new(Step::Hang, Class::Unknown, 300).with_evidence(line);
     let Some((odd, why)) = odd_one(ended.tasks) else {
         return Some(found.then(&[Measure::RetryElsewhere]));
     };

@@ -9,7 +9,7 @@ use muster_model::health::{
 use muster_model::ids::{GpuUuid, HostId};
 use muster_model::time::MINUTE_MS;
 
-use crate::attribution::{Attribution, Ended, WINDOW_AFTER_MS, WINDOW_BEFORE_MS};
+use crate::attribution::{AttributionOutcome, Ended, WINDOW_AFTER_MS, WINDOW_BEFORE_MS};
 use crate::rules::{TaskAction, XidPolicy};
 
 /// Findings within this span of each other began together: their rank decides the attribution.
@@ -20,7 +20,7 @@ const FOLLOWS_MS: u64 = MINUTE_MS;
 const NVLINK: u32 = 74;
 
 /// Attribution if anything on the attempt's hosts reports itself as broken.
-pub(super) fn find(ended: &Ended<'_>) -> Option<Attribution> {
+pub(super) fn find(ended: &Ended<'_>) -> Option<AttributionOutcome> {
     let mut hard: Vec<&Finding> = ended
         .findings
         .iter()
@@ -39,7 +39,7 @@ pub(super) fn find(ended: &Ended<'_>) -> Option<Attribution> {
         Component::Nic { .. } => Class::Nic,
         Component::Host(_) | Component::Rack(_) => Class::Host,
     };
-    let mut found = Attribution::new(Step::Hard, class, 950)
+    let mut found = AttributionOutcome::new(Step::Hard, class, 950)
         .of(guilty.component.clone())
         .with_evidence(with_detail(&guilty.rule, &guilty.evidence))
         .then(&[Measure::Requeue, Measure::Avoid])
@@ -54,7 +54,7 @@ pub(super) fn find(ended: &Ended<'_>) -> Option<Attribution> {
 }
 
 /// Attribution to a GPU or host of the attempt that is unusable, for whatever reason.
-fn unfit(ended: &Ended<'_>) -> Option<Attribution> {
+fn unfit(ended: &Ended<'_>) -> Option<AttributionOutcome> {
     let (class, component) = match (ended.stop, ended.unfit) {
         (Some(StopReason::GpuFault { gpu }), _) => (Class::Gpu, Component::Gpu(*gpu)),
         (Some(StopReason::HostFault { host }), _) => (Class::Host, Component::Host(*host)),
@@ -62,7 +62,7 @@ fn unfit(ended: &Ended<'_>) -> Option<Attribution> {
         _ => return None,
     };
     let reason = format!("{component} is unfit");
-    let found = Attribution::new(Step::Hard, class, 950).of(component);
+    let found = AttributionOutcome::new(Step::Hard, class, 950).of(component);
     Some(
         found
             .with_evidence(reason)

@@ -9,7 +9,7 @@ use muster_model::ids::{GpuUuid, HostId, JobId};
 use muster_model::time::TimeMs;
 
 use crate::attribution::ends::{describe, signal};
-use crate::attribution::{Attribution, Ended, Suspicion, TaskEnd};
+use crate::attribution::{AttributionOutcome, Ended, Suspicion, TaskEnd};
 use crate::rules::HISTORY;
 
 /// Number of disjoint sets of hosts on which a failing job is attributed to itself.
@@ -106,7 +106,7 @@ pub struct History {
 pub(super) fn fails_everywhere(
     ended: &Ended<'_>,
     culprit: Option<&TaskEnd<'_>>,
-) -> Option<Attribution> {
+) -> Option<AttributionOutcome> {
     let signature = Signature::of(culprit?.exit?);
     let mut seen: Vec<BTreeSet<HostId>> = vec![hosts(ended)];
     for past in ended.history.attempts.iter().rev() {
@@ -118,7 +118,7 @@ pub(super) fn fails_everywhere(
     if seen.len() < SETS_MIN {
         return None;
     }
-    let mut found = Attribution::new(Step::Everywhere, Class::User, 900)
+    let mut found = AttributionOutcome::new(Step::Everywhere, Class::User, 900)
         .with_evidence(format!(
             "it failed the same way on {} sets of hosts",
             seen.len()
@@ -133,7 +133,10 @@ pub(super) fn fails_everywhere(
 }
 
 /// Attribution by other failures on the same GPU, or with the same image.
-pub(super) fn pattern(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<Attribution> {
+pub(super) fn pattern(
+    ended: &Ended<'_>,
+    culprit: Option<&TaskEnd<'_>>,
+) -> Option<AttributionOutcome> {
     let culprit = culprit?;
     on_gpu(ended, culprit).or_else(|| {
         let ImageSpread { jobs, hosts } = ended.history.image;
@@ -141,7 +144,7 @@ pub(super) fn pattern(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Optio
             return None;
         }
         let told = format!("{jobs} jobs with this image failed on {hosts} hosts");
-        let found = Attribution::new(Step::Pattern, Class::Software, 600);
+        let found = AttributionOutcome::new(Step::Pattern, Class::Software, 600);
         Some(
             found
                 .with_evidence(told)
@@ -151,7 +154,7 @@ pub(super) fn pattern(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Optio
     })
 }
 
-fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
+fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<AttributionOutcome> {
     let cause = culprit
         .exit
         .and_then(|exit| evidence::cause(&exit.evidence));
@@ -172,7 +175,7 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
             format!("{jobs} jobs of {users} users failed on {gpu} within {span}")
         };
         let found = |confidence| {
-            let found = Attribution::new(Step::Pattern, Class::Gpu, confidence);
+            let found = AttributionOutcome::new(Step::Pattern, Class::Gpu, confidence);
             found.of(Component::Gpu(*gpu)).with_evidence(told())
         };
         let wrong: BTreeSet<JobId> = recent
@@ -201,9 +204,9 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
 }
 
 /// No cause found: the user is charged, and one retry on other hosts decides.
-pub(super) fn open(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Attribution {
+pub(super) fn open(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> AttributionOutcome {
     let how = culprit.and_then(|culprit| culprit.exit).map(describe);
-    Attribution::new(Step::Open, Class::Unknown, 200)
+    AttributionOutcome::new(Step::Open, Class::Unknown, 200)
         .with_evidence(how.unwrap_or_default())
         .then(&[next_try(ended)])
 }

@@ -94,16 +94,16 @@ pub struct Suspicion {
 
 /// Attribution of an end, and the resulting changes of host records.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attribution {
+pub struct AttributionOutcome {
     /// Attributed component, confidence and charge.
-    pub blame: Attribution,
+    pub attribution: Attribution,
     /// New suspicions.
     pub suspicions: Vec<Suspicion>,
     /// Whether all suspicions caused by the job are withdrawn.
     pub takes_back: bool,
 }
 
-impl Attribution {
+impl AttributionOutcome {
     fn new(step: Step, class: Class, confidence_permille: u16) -> Self {
         let charge = match class {
             Class::User | Class::Unknown => Charge::User,
@@ -113,7 +113,7 @@ impl Attribution {
             }
         };
         Self {
-            blame: Attribution {
+            attribution: Attribution {
                 class,
                 component: None,
                 confidence_permille,
@@ -128,13 +128,13 @@ impl Attribution {
     }
 
     fn of(mut self, component: Component) -> Self {
-        self.blame.component = Some(component);
+        self.attribution.component = Some(component);
         self
     }
 
     fn with_evidence(mut self, evidence: impl Into<String>) -> Self {
         let evidence = evidence.into();
-        let lines = &mut self.blame.evidence;
+        let lines = &mut self.attribution.evidence;
         if !evidence.is_empty() && lines.len() < EVIDENCE_LINES_MAX {
             lines.push(evidence);
         }
@@ -142,19 +142,19 @@ impl Attribution {
     }
 
     fn then(mut self, measures: &[Measure]) -> Self {
-        self.blame.measures = measures.to_vec();
+        self.attribution.measures = measures.to_vec();
         self
     }
 
     fn charged_to(mut self, charge: Charge) -> Self {
-        self.blame.charge = charge;
+        self.attribution.charge = charge;
         self
     }
 }
 
 /// Attributes an end.
 #[must_use]
-pub fn attribute(ended: &Ended<'_>) -> Attribution {
+pub fn attribute(ended: &Ended<'_>) -> AttributionOutcome {
     let by_rule = scheduler(ended).or_else(|| host_gone(ended));
     if let Some(found) = by_rule.or_else(|| hard::find(ended)) {
         return found;
@@ -168,7 +168,7 @@ pub fn attribute(ended: &Ended<'_>) -> Attribution {
     let told = culprit.and_then(|culprit| ends::by_end(ended, culprit));
     // A result of low confidence yields to the history of others.
     match told {
-        Some(told) if !told.blame.is_open() => told,
+        Some(told) if !told.attribution.is_open() => told,
         told => gang::hang(ended, culprit)
             .or_else(|| history::pattern(ended, culprit))
             .or(told)
@@ -177,9 +177,9 @@ pub fn attribute(ended: &Ended<'_>) -> Attribution {
 }
 
 /// Ended by the scheduler: no budget is charged.
-fn scheduler(ended: &Ended<'_>) -> Option<Attribution> {
+fn scheduler(ended: &Ended<'_>) -> Option<AttributionOutcome> {
     let reason = ended.stop?;
-    let found = || Attribution::new(Step::Scheduler, Class::Scheduler, 1_000);
+    let found = || AttributionOutcome::new(Step::Scheduler, Class::Scheduler, 1_000);
     match reason {
         StopReason::Cancelled | StopReason::TimeLimit => {
             Some(found().then(&[]).with_evidence(reason.to_string()))
@@ -199,7 +199,7 @@ fn scheduler(ended: &Ended<'_>) -> Option<Attribution> {
 }
 
 /// A lost host ended the attempt.
-fn host_gone(ended: &Ended<'_>) -> Option<Attribution> {
+fn host_gone(ended: &Ended<'_>) -> Option<AttributionOutcome> {
     let is_lost = |task: &&TaskEnd<'_>| match task.exit {
         Some(exit) => exit.lease_expired,
         // A task that never started is lost with the first task that ended.
@@ -207,7 +207,7 @@ fn host_gone(ended: &Ended<'_>) -> Option<Attribution> {
     };
     let lost = ended.tasks.iter().find(is_lost).map(|task| task.host);
     let host = ended.gone_host.or(lost)?;
-    let found = Attribution::new(Step::HostGone, Class::Host, 950).of(Component::Host(host));
+    let found = AttributionOutcome::new(Step::HostGone, Class::Host, 950).of(Component::Host(host));
     Some(
         found
             .with_evidence(format!("host {host} was lost"))

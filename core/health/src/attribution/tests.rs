@@ -104,11 +104,11 @@ impl Play {
         self
     }
 
-    fn attribute(&self) -> Attribution {
+    fn attribute(&self) -> AttributionOutcome {
         self.attribute_by(&RuleSet::shipped().expect("the shipped rules parse"))
     }
 
-    fn attribute_by(&self, rules: &RuleSet) -> Attribution {
+    fn attribute_by(&self, rules: &RuleSet) -> AttributionOutcome {
         let tasks: Vec<TaskEnd<'_>> = (0..self.exits.len())
             .map(|at| {
                 let TaskShape {
@@ -151,7 +151,7 @@ impl Play {
 
     /// Class, component, charge and measures, in one line.
     fn told(&self) -> String {
-        let found = self.attribute().blame;
+        let found = self.attribute().attribution;
         let measures: Vec<&str> = found.measures.iter().map(|it| it.word()).collect();
         let component = match found.component {
             Some(Component::Gpu(gpu)) => format!(" gpu{}", gpu.0),
@@ -494,11 +494,11 @@ fn what_is_not_there_is_its_jobs_until_several_users_miss_it_on_a_host() {
 
 #[test]
 fn a_component_that_says_its_class_is_named_alone() {
-    let blame = Play::of(&[not_there()]).attribute().blame;
+    let attribution = Play::of(&[not_there()]).attribute().attribution;
     let named = |class, name| {
         Attribution {
             class,
-            ..blame.clone()
+            ..attribution.clone()
         }
         .named(name)
     };
@@ -528,7 +528,7 @@ fn findings_count_from_ten_minutes_before_to_five_after() {
         Play::of(&[code(1, "")])
             .xid(79, 10, before_s)
             .attribute()
-            .blame
+            .attribution
             .class
     };
     assert_eq!(at(600), Class::Gpu);
@@ -537,7 +537,7 @@ fn findings_count_from_ten_minutes_before_to_five_after() {
     assert_eq!(at(-301), Class::Unknown);
     // A fault of another host's GPU has no influence.
     let other = Play::of(&[code(1, "")]).xid(79, 990, 5);
-    assert_eq!(other.attribute().blame.class, Class::Unknown);
+    assert_eq!(other.attribute().attribution.class, Class::Unknown);
 }
 
 #[test]
@@ -552,18 +552,18 @@ fn the_dead_gpu_is_blamed_and_not_the_peers_that_miss_it() {
     // Without one, the first link error counts.
     let play = Play::of(&ends).xid(74, 10, 8).xid(74, 20, 9);
     assert_eq!(
-        play.attribute().blame.component,
+        play.attribute().attribution.component,
         Some(Component::Gpu(GpuUuid(20)))
     );
     // Of simultaneous findings, the higher rank; of others, the earlier.
     let together = Play::of(&ends).xid(119, 10, 9).xid(95, 20, 6);
     assert_eq!(
-        together.attribute().blame.component,
+        together.attribute().attribution.component,
         Some(Component::Gpu(GpuUuid(20)))
     );
     let apart = Play::of(&ends).xid(119, 10, 90).xid(95, 20, 6);
     assert_eq!(
-        apart.attribute().blame.component,
+        apart.attribute().attribution.component,
         Some(Component::Gpu(GpuUuid(10)))
     );
 }
@@ -576,11 +576,11 @@ fn of_a_gang_the_first_error_is_blamed_and_nobody_else_suspected() {
     let play = Play::of(&ends);
     let found = play.attribute();
     assert_eq!(
-        (found.blame.class, found.blame.step),
+        (found.attribution.class, found.attribution.step),
         (Class::User, Step::Telling)
     );
     assert_eq!(found.suspicions, []);
-    assert!(found.blame.evidence.contains(&"signal 11".to_owned()));
+    assert!(found.attribution.evidence.contains(&"signal 11".to_owned()));
     // By time, where tasks report one.
     let late = code(1, "KeyError: 'a'\nraised at 900");
     let early = code(
@@ -611,11 +611,14 @@ fn a_hang_suspects_the_one_that_stands_out_and_blocks_nobody() {
         task.busy_permille = Some(busy);
     }
     assert_eq!(
-        play.attribute().blame.component,
+        play.attribute().attribution.component,
         Some(Component::Host(HostId(2)))
     );
     let told = Play::of(&vec![signal(6, hang); 3]).attribute();
-    assert_eq!((told.blame.component, told.suspicions.len()), (None, 0));
+    assert_eq!(
+        (told.attribution.component, told.suspicions.len()),
+        (None, 0)
+    );
 }
 
 fn failed(hosts: &[u32], signature: Signature) -> PastFailure {
@@ -645,12 +648,15 @@ fn a_job_that_fails_everywhere_is_to_blame_itself() {
         ),
     ] {
         play.history.attempts = vec![past];
-        assert_eq!(play.attribute().blame.class, Class::User);
+        assert_eq!(play.attribute().attribution.class, Class::User);
         assert!(!play.attribute().takes_back);
     }
     // Hard evidence takes precedence.
     play.history.attempts = vec![failed(&[7, 8], same)];
-    assert_eq!(play.xid(79, 10, 1).attribute().blame.class, Class::Gpu);
+    assert_eq!(
+        play.xid(79, 10, 1).attribute().attribution.class,
+        Class::Gpu
+    );
 }
 
 fn ambiguous(job: u64, user: &str, hours_ago: u64) -> UnexplainedFailure {
@@ -700,7 +706,7 @@ fn how_many_jobs_blame_a_gpu_and_within_how_long_the_rule_says() {
     play.history.runs_elsewhere = true;
     let told = |to: &str| {
         let rules = RuleSet::edited("history", "2 in 24h", to);
-        let found = play.attribute_by(&rules).blame;
+        let found = play.attribute_by(&rules).attribution;
         (
             found.class,
             found.evidence.first().cloned().unwrap_or_default(),
@@ -731,7 +737,7 @@ fn an_image_that_fails_for_many_is_software() {
     play.history.image = ImageSpread { jobs: 3, hosts: 3 };
     assert_eq!(play.told(), "software 600 user: back_off");
     play.history.image = ImageSpread { jobs: 3, hosts: 2 };
-    assert_eq!(play.attribute().blame.class, Class::Unknown);
+    assert_eq!(play.attribute().attribution.class, Class::Unknown);
 }
 
 #[test]
@@ -769,5 +775,8 @@ fn evidence_is_bounded() {
     for _ in 0..50 {
         play = play.xid(95, 10, 3);
     }
-    assert_eq!(play.attribute().blame.evidence.len(), EVIDENCE_LINES_MAX);
+    assert_eq!(
+        play.attribute().attribution.evidence.len(),
+        EVIDENCE_LINES_MAX
+    );
 }

@@ -6,7 +6,7 @@ use muster_model::ids::{HostId, JobId, TaskIndex};
 use muster_model::time::{DAY_MS, MINUTE_MS, TimeMs};
 
 use super::*;
-use crate::attribution::{self, Attribution, Ended, History, TaskEnd};
+use crate::attribution::{self, AttributionOutcome, Ended, History, TaskEnd};
 use crate::guard_rails::PoolView;
 use crate::rules::RuleSet;
 use crate::state::{Circumstances, Excludes, FailedEnd, HealthState, Program};
@@ -131,7 +131,7 @@ fn good_hosts_stay_good_over_hundreds_of_starts() {
 }
 
 /// End of an attempt of one task on a host, with its attribution while nothing else is known.
-fn blamed(rules: &RuleSet, exit: &Exit, host: HostId, at: TimeMs) -> Attribution {
+fn attributed(rules: &RuleSet, exit: &Exit, host: HostId, at: TimeMs) -> AttributionOutcome {
     let task = TaskEnd {
         task: TaskIndex(0),
         host,
@@ -204,7 +204,7 @@ fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Ve
             let is_certain = of != 0 && draw.happens(500);
             let drawn = &ends[draw.next() as usize % ends.len()];
             let exit = if is_certain { &certain } else { drawn };
-            let blame = blamed(&rules, exit, host, at);
+            let attribution = attributed(&rules, exit, host, at);
             let end = FailedEnd {
                 at,
                 job: JobId(u64::from(round * hosts + of)),
@@ -224,7 +224,7 @@ fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Ve
                 is_idle: true,
                 is_host_idle: true,
             };
-            book.ended(&rules, &blame, &end, &place);
+            book.ended(&rules, &attribution, &end, &place);
         }
         for (host, _) in book.lemons(&rules, at, &Excludes::new()) {
             found[host.0 as usize].get_or_insert(round);
@@ -237,8 +237,11 @@ fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Ve
 fn a_lemon_whose_programs_die_by_the_classic_words_is_found_like_any_other() {
     for exit in classic_ends() {
         let rules = RuleSet::shipped().expect("the shipped rules parse");
-        let blame = blamed(&rules, &exit, HostId(1), TimeMs(0)).blame;
-        assert_eq!((blame.class, blame.is_open()), (Class::User, true));
+        let attribution = attributed(&rules, &exit, HostId(1), TimeMs(0)).attribution;
+        assert_eq!(
+            (attribution.class, attribution.is_open()),
+            (Class::User, true)
+        );
     }
     for (seed, usual_permille) in [(1, 2), (2, 5), (3, 10), (4, 20)] {
         let found = found_by_words(seed, 1_000, 40, usual_permille);

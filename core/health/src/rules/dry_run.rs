@@ -41,7 +41,7 @@ pub struct DryRun {
     /// which workers reported findings, or depend on data that no finding contains (the owner of a job,
     /// silent hosts, ends of jobs). Additions or removals by such a rule are not meaningful. `rails`, if they
     /// differ: a dry run has none.
-    pub unjudged: Vec<String>,
+    pub not_evaluated: Vec<String>,
     /// Blocks by the new set that the old one did not place.
     pub added: Vec<WouldBlock>,
     /// Blocks by the old set that the new one would not have placed.
@@ -62,7 +62,7 @@ pub fn dry_run(old: &RuleSet, new: &RuleSet, findings: &[Finding]) -> DryRun {
             .filter(|finding| new.rule(&finding.rule).is_none())
             .count(),
         since: findings.iter().map(|finding| finding.at).min(),
-        unjudged: unjudged(old, new),
+        not_evaluated: not_evaluated(old, new),
         ..DryRun::default()
     };
     for (key, block) in blocks(new, findings) {
@@ -77,7 +77,7 @@ pub fn dry_run(old: &RuleSet, new: &RuleSet, findings: &[Finding]) -> DryRun {
 
 /// Rules of a new set with conditions that were not in force while the history was recorded. An XID is judged
 /// by its code, and fatal ones are counted again.
-fn unjudged(old: &RuleSet, new: &RuleSet) -> Vec<String> {
+fn not_evaluated(old: &RuleSet, new: &RuleSet) -> Vec<String> {
     let conditions = |rule: &Rule| (rule.degraded.when.clone(), rule.fatal.when.clone());
     let is_other = |rule: &&Rule| {
         let before = old.rule(&rule.id).map(conditions);
@@ -93,9 +93,9 @@ fn unjudged(old: &RuleSet, new: &RuleSet) -> Vec<String> {
         .filter(is_other)
         .map(|rule| rule.id.clone());
     let rails = (old.rails != new.rails).then(|| rails::RAILS.to_owned());
-    let mut unjudged: Vec<String> = others.chain(rails).collect();
-    unjudged.sort();
-    unjudged
+    let mut not_evaluated: Vec<String> = others.chain(rails).collect();
+    not_evaluated.sort();
+    not_evaluated
 }
 
 type Blocks = BTreeMap<(Component, String), WouldBlock>;

@@ -2,7 +2,7 @@
 
 /// An error in a rule file, with its position and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {problem}; {way_out}", place = self.place())]
+#[error("{place}: {problem}; {remedy}", place = self.place())]
 pub struct RuleError {
     /// Line in the file, from 1; 0 if it concerns the whole file.
     pub line: usize,

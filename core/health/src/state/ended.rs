@@ -7,7 +7,7 @@ use muster_model::health::{Charge, Class, Component, DeviceAction, Measure, Scop
 use muster_model::ids::HostId;
 use muster_model::time::{DAY_MS, HOUR_MS, TimeMs};
 
-use crate::attribution::{Attribution, Suspicion};
+use crate::attribution::{AttributionOutcome, Suspicion};
 use crate::component::{Change, Event};
 use crate::lemons::{self, Counts, Fleet, HostRecord};
 use crate::rules::{HISTORY, LEMON, Mode, RuleSet};
@@ -28,23 +28,23 @@ impl HealthState {
     pub fn ended(
         &mut self,
         rules: &RuleSet,
-        found: &Attribution,
+        found: &AttributionOutcome,
         end: &FailedEnd,
         place: &Circumstances<'_>,
     ) -> Vec<Effect> {
         self.count(found, end);
-        let blame = &found.blame;
-        let component = blame.component.as_ref();
+        let attribution = &found.attribution;
+        let component = attribution.component.as_ref();
         let users = component.map_or(1, |it| self.users_on(it, end));
         if found.takes_back {
             self.drop_ends(end.job);
-        } else if blame.is_open() {
+        } else if attribution.is_open() {
             self.keep_end(end);
         }
         let Some(component) = component else {
             return Vec::new();
         };
-        let evidence = blame.evidence.join("; ");
+        let evidence = attribution.evidence.join("; ");
         let rule = rules.rule(HISTORY);
         let wish = ProposedAction {
             rule: HISTORY,
@@ -62,11 +62,11 @@ impl HealthState {
             has_waited: false,
             at: end.at,
         };
-        let blocks = blame.measures.contains(&Measure::BlockForCheck);
+        let blocks = attribution.measures.contains(&Measure::BlockForCheck);
         if blocks && is_enforced(rules, HISTORY) {
             return self.propose(&wish, place);
         }
-        if blocks || blame.measures.contains(&Measure::CheckIdle) {
+        if blocks || attribution.measures.contains(&Measure::CheckIdle) {
             return self.check_when_idle(&wish, component);
         }
         Vec::new()
@@ -96,12 +96,12 @@ impl HealthState {
     }
 
     /// Counts an end in the records of its hosts.
-    fn count(&mut self, found: &Attribution, end: &FailedEnd) {
-        let blame = &found.blame;
+    fn count(&mut self, found: &AttributionOutcome, end: &FailedEnd) {
+        let attribution = &found.attribution;
         // A segmentation fault is attributed to the program as long as nothing else is known: a host that
         // breaks programs causes them too.
-        let is_others = match blame.class {
-            Class::User => !blame.is_open(),
+        let is_others = match attribution.class {
+            Class::User => !attribution.is_open(),
             Class::Scheduler | Class::Software | Class::Site => true,
             Class::Gpu | Class::Host | Class::Nic | Class::Storage | Class::Unknown => false,
         };
@@ -110,7 +110,7 @@ impl HealthState {
         if let ([host], false) = (&end.hosts[..], is_others)
             && is_alone(host)
         {
-            let is_infra = blame.charge == Charge::Infra;
+            let is_infra = attribution.charge == Charge::Infra;
             self.record(*host).fail(end.at, is_infra);
         }
         if found.takes_back {

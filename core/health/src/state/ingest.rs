@@ -82,7 +82,7 @@ impl HealthState {
         }
         // Where its rule only restricts placement while it lasts, nothing more is needed: storage recovers
         // for many hosts at once.
-        let is_kept_off = |finding: &Finding| {
+        let is_restricted = |finding: &Finding| {
             let condition = self.condition(&finding.component);
             let mut holds = condition.iter().flat_map(|condition| &condition.holds);
             holds.any(|held| held.rule == finding.rule && held.what == Hold::Everything)
@@ -90,7 +90,7 @@ impl HealthState {
         let blocks = |finding: &&Finding| {
             let rule = rules.rule(&finding.rule);
             let may = rule.is_some_and(|rule| rule.block(finding.severity) != Scope::None);
-            may && !is_kept_off(finding)
+            may && !is_restricted(finding)
         };
         newest.into_iter().filter(blocks).cloned().collect()
     }

@@ -24,7 +24,6 @@ use muster_model::health::{Component, DeviceAction, Finding, Phase};
 use muster_model::ids::{HostId, JobId};
 use muster_model::time::TimeMs;
 
-use self::ordered_list::Restriction;
 use crate::component::{
     Change, ChangeRejected, Condition, Event, RecoveryLimits, Repairs, Restriction,
 };
@@ -34,6 +33,7 @@ use crate::guard_rails::{Group, Incident, Incidents, PoolView, Rails, Refused};
 use crate::lemons::HostRecord;
 use crate::outbox::AppliedUpTo;
 use crate::rules::RuleSet;
+use crate::state::ordered_list::OrderedList;
 
 pub use self::ended::Excludes;
 pub use self::history::{ENDS_KEPT_MAX, FailedEnd, PROGRAMS_KEPT_MAX, Program, Successes};
@@ -127,9 +127,9 @@ pub struct HealthState {
     /// Rules about racks, and the hosts that report them.
     of_racks: OrdSet<(String, HostId)>,
     heard: OrdMap<HostId, AppliedUpTo>,
-    findings: Restriction<Finding>,
+    findings: OrderedList<Finding>,
     /// Unexplained ends, newest last.
-    ends: Restriction<FailedEnd>,
+    ends: OrderedList<FailedEnd>,
     /// GPUs on which programs succeeded.
     ran_well: OrdMap<Program, Successes>,
     xids: Arc<Xids>,

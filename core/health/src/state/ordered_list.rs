@@ -9,12 +9,12 @@ use imbl::OrdMap;
 /// A map by insertion number, not `imbl::Vector`: `retain` after `pop_front` corrupts memory in its version
 /// 7.0.2.
 #[derive(Clone, Debug)]
-pub(super) struct Restriction<T> {
+pub(super) struct OrderedList<T> {
     by_arrival: OrdMap<u64, Arc<T>>,
     next: u64,
 }
 
-impl<T> Restriction<T> {
+impl<T> OrderedList<T> {
     /// Number of items.
     pub(super) fn len(&self) -> usize {
         self.by_arrival.len()
@@ -57,7 +57,7 @@ impl<T> Restriction<T> {
     }
 }
 
-impl<T> Default for Restriction<T> {
+impl<T> Default for OrderedList<T> {
     fn default() -> Self {
         Self {
             by_arrival: OrdMap::new(),
@@ -67,13 +67,13 @@ impl<T> Default for Restriction<T> {
 }
 
 /// Compares the current items, independent of dropped ones.
-impl<T: PartialEq> PartialEq for Restriction<T> {
+impl<T: PartialEq> PartialEq for OrderedList<T> {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
     }
 }
 
-impl<T: Eq> Eq for Restriction<T> {}
+impl<T: Eq> Eq for OrderedList<T> {}
 
 #[cfg(test)]
 mod tests {
@@ -85,7 +85,7 @@ mod tests {
         /// Clones share their common items, and a change of one does not affect the others.
         #[test]
         fn clones_keep_what_they_have(steps in prop::collection::vec((0u8..6, any::<u8>()), 0..400)) {
-            let mut kept: Restriction<String> = Restriction::default();
+            let mut kept: OrderedList<String> = OrderedList::default();
             let mut expected: Vec<String> = Vec::new();
             let mut clones = Vec::new();
             for (step, number) in steps {

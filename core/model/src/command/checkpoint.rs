@@ -19,7 +19,7 @@ pub enum CheckpointCommand {
         checkpoint: CheckpointCommit,
     },
     /// A task could not read a checkpoint: it is no longer offered to later attempts. Since command format 4.
-    SpoilCheckpoint {
+    MarkCheckpointDamaged {
         /// The leader that received it.
         leader: LeadershipEpoch,
         /// Job of the checkpoint.
@@ -42,7 +42,9 @@ impl CheckpointCommand {
     #[must_use]
     pub const fn leader(&self) -> LeadershipEpoch {
         match self {
-            Self::CommitCheckpoint { leader, .. } | Self::SpoilCheckpoint { leader, .. } => *leader,
+            Self::CommitCheckpoint { leader, .. } | Self::MarkCheckpointDamaged { leader, .. } => {
+                *leader
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::time::TimeMs;
 
 /// A reservation for one waiting unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claim {
+pub struct ClaimSpec {
     /// The leader that planned it.
     pub leader: LeadershipEpoch,
     /// Job of the unit.
@@ -61,7 +61,7 @@ pub struct Victim {
     pub epoch: AttemptEpoch,
 }
 
-impl Claim {
+impl ClaimSpec {
     /// The unit that claims.
     #[must_use]
     pub const fn unit_id(&self) -> UnitId {

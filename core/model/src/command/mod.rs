@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::command::access::AccessCommand;
 pub use crate::command::block::{Block, BlockTarget, Planned};
 pub use crate::command::checkpoint::{CheckpointCommand, CheckpointCommit};
-pub use crate::command::claim::{Claim, Move, Moving, Victim};
+pub use crate::command::claim::{ClaimSpec, Move, Moving, Victim};
 pub use crate::command::config::ConfigCommand;
 pub use crate::command::defaults::JobDefaults;
 pub use crate::command::exit::{
@@ -165,7 +165,7 @@ pub enum Command {
     /// A command about queues, the topology, or the defaults of jobs.
     Config(ConfigCommand),
     /// Reserves resources for a waiting unit, and stops the attempts that it preempts, all or nothing.
-    Claim(Claim),
+    Claim(ClaimSpec),
     /// Gives up a unit's claim.
     DropClaim {
         /// The leader that decided it.
@@ -188,7 +188,7 @@ pub enum Command {
         /// Epoch of the attempt; an older epoch is rejected.
         epoch: AttemptEpoch,
         /// Allocation basis (guaranteed share, cells, opportunistic).
-        standing: AllocationBasis,
+        allocation_basis: AllocationBasis,
     },
     /// Records the replicas of the cluster.
     RecordReplicas {
@@ -263,7 +263,7 @@ pub struct HostRegistration {
     /// User-defined labels.
     pub labels: BTreeMap<String, String>,
     /// Location of the host and its GPUs, as far as its worker knows it.
-    pub learnt: ReportedTopology,
+    pub reported: ReportedTopology,
 }
 
 /// A GPU as its driver describes it.

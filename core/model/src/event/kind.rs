@@ -356,7 +356,7 @@ pub enum EventKind {
         size_bytes: u64,
     },
     /// A task could not read a checkpoint; it is no longer offered to later attempts.
-    CheckpointSpoiled {
+    CheckpointDamaged {
         /// The job.
         job: JobId,
         /// Index of the unit within its job.
@@ -493,7 +493,7 @@ pub enum EventKind {
         /// Epoch of the attempt.
         epoch: AttemptEpoch,
         /// Allocation basis (guaranteed share, cells, opportunistic).
-        standing: AllocationBasis,
+        allocation_basis: AllocationBasis,
     },
     /// Users or join tokens changed, or a worker was admitted.
     AccessChanged(AccessChange),

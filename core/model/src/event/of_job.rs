@@ -29,7 +29,7 @@ impl EventKind {
             | Self::MemberVacated { job, .. }
             | Self::MemberSwapped { job, .. }
             | Self::CheckpointCommitted { job, .. }
-            | Self::CheckpointSpoiled { job, .. }
+            | Self::CheckpointDamaged { job, .. }
             | Self::CheckpointsForgotten { job, .. }
             | Self::JobEligible { job }
             | Self::UnitClaimed { job, .. }

@@ -23,9 +23,9 @@ pub struct Checkpoint {
     /// Milliseconds that the task took to write it; `None` if not reported.
     pub save_ms: Option<u64>,
     /// Read error reported by a task; later attempts are not offered this checkpoint.
-    pub spoiled: Option<String>,
+    pub damaged: Option<String>,
     /// The attempt that could not read it; `None` if it is not spoiled.
-    pub spoiled_by: Option<AttemptEpoch>,
+    pub damaged_by: Option<AttemptEpoch>,
 }
 
 /// A checkpoint that is no longer kept and whose folder is to be removed.

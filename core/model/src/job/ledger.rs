@@ -23,7 +23,7 @@ pub struct Ledger {
     /// Work that ended well or is in a checkpoint.
     pub kept_gpu_ms: u64,
     /// Paused in place while the job was suspended: neither work nor a loss.
-    pub halted_gpu_ms: u64,
+    pub paused_gpu_ms: u64,
     /// Cost of the first start, which is no loss.
     pub first: Loss,
     /// Cost of preemptions.
@@ -75,7 +75,7 @@ impl Ledger {
         let Entry { cause, gpu_ms, .. } = entry;
         let field = match entry.kind {
             Kind::Kept => &mut self.kept_gpu_ms,
-            Kind::Halt => &mut self.halted_gpu_ms,
+            Kind::Pause => &mut self.paused_gpu_ms,
             Kind::Queue => &mut self.of_mut(cause).queue_gpu_ms,
             Kind::Restart => &mut self.of_mut(cause).restart_gpu_ms,
             Kind::Work => &mut self.of_mut(cause).work_gpu_ms,
@@ -93,7 +93,7 @@ impl Ledger {
             sum.saturating_add(loss.total_gpu_ms())
         });
         let spent = u128::from(self.kept_gpu_ms)
-            + u128::from(self.halted_gpu_ms)
+            + u128::from(self.paused_gpu_ms)
             + u128::from(lost - waited);
         let permille = (u128::from(self.kept_gpu_ms) * 1_000).checked_div(spent)?;
         u64::try_from(permille).ok()
@@ -106,7 +106,7 @@ pub enum Kind {
     /// Work that is kept.
     Kept,
     /// Paused in place.
-    Halt,
+    Pause,
     /// Waiting for placement.
     Queue,
     /// Starting.

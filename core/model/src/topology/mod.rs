@@ -1,6 +1,6 @@
 //! Topology: a tree of cells (GPU, PCIe switch, socket, host, rack, pod, ...) of any depth.
 //!
-//! [`Topology`] is configuration, replicated by `SetTopology`; [`LearntTree`] is what a worker knows of its
+//! [`Topology`] is configuration, replicated by `SetTopology`; [`ReportedTopology`] is what a worker knows of its
 //! own host and reports when it registers. [`ClusterTree`] is derived from both for the whole cluster,
 //! [`HostCells`] for one host: the names of the cells around it, and the cells that its GPUs form inside.
 

@@ -39,7 +39,7 @@ pub struct ReportedGpu {
     pub uuid: GpuUuid,
     /// Its PCI address (`0000:17:00.0`); empty if unknown.
     pub pci_address: String,
-    /// Name of its cell on every level of `LearntTree::inside`, unique on the host; empty if it is in none.
+    /// Name of its cell on every level of `ReportedTopology::inside`, unique on the host; empty if it is in none.
     pub cells: Vec<String>,
 }
 

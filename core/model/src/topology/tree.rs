@@ -207,7 +207,7 @@ impl ClusterTree {
         let (above, above_by) = self.place(host, &mut flaws);
         let (inside, inside_by) = match configured_inside(&self.topology, host) {
             Some(inside) => (inside, CellSource::Configuration),
-            None => self.learnt_inside(host, &mut flaws),
+            None => self.reported_inside(host, &mut flaws),
         };
         HostCells {
             above,
@@ -283,7 +283,7 @@ impl ClusterTree {
             .collect()
     }
 
-    fn learnt_inside(
+    fn reported_inside(
         &self,
         host: &Host,
         flaws: &mut Vec<IgnoredReport>,

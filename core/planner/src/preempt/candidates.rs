@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use imbl::OrdSet;
 use muster_engine::rights::{Right, Rights, lost_since_ms, lost_work_ms, protected_ms};
-use muster_engine::state::{AllocationBasis, AttemptClass, AttemptKey, Job, Running, State};
+use muster_engine::state::{AttemptClass, AttemptKey, BasisKind, Job, Running, State};
 use muster_model::ids::{HostId, JobId, UnitId, UnitIndex};
 use muster_model::quota::{Amounts, within};
 use muster_model::time::TimeMs;
@@ -179,11 +179,7 @@ impl<'r, 'a> Pool<'r, 'a> {
     fn candidate_on_host(&mut self, unit: UnitId) -> Option<Candidate<'a>> {
         let state = self.capacity.state();
         let Running { job, attempt, .. } = Running::of(state, unit)?;
-        let kind = (
-            AllocationBasis::of(attempt),
-            job.spec.priority,
-            attempt.gpus(),
-        );
+        let kind = (BasisKind::of(attempt), job.spec.priority, attempt.gpus());
         let open = self.open.iter().find(|open| {
             let AttemptClass {
                 ground,
@@ -238,8 +234,8 @@ fn classes<'a>(
         gpus: 0,
     };
     let opportunistic = attempts
-        .range(first(AllocationBasis::Opportunistic, "")..)
-        .take_while(|(class, _)| class.ground == AllocationBasis::Opportunistic);
+        .range(first(BasisKind::Opportunistic, "")..)
+        .take_while(|(class, _)| class.ground == BasisKind::Opportunistic);
     let own = &wanting.job.spec.queue;
     let by_priority = state
         .queues
@@ -247,15 +243,13 @@ fn classes<'a>(
         .is_some_and(|queue| queue.config.preempt_by_priority);
     let of_queue = by_priority.then(|| {
         attempts
-            .range(first(AllocationBasis::Share, own)..)
-            .take_while(|(class, _)| {
-                class.ground == AllocationBasis::Share && *class.queue == **own
-            })
+            .range(first(BasisKind::Share, own)..)
+            .take_while(|(class, _)| class.ground == BasisKind::Share && *class.queue == **own)
     });
     let shares = rights.reclaims().then(|| {
         attempts
-            .range(first(AllocationBasis::Share, "")..)
-            .take_while(|(class, _)| class.ground == AllocationBasis::Share)
+            .range(first(BasisKind::Share, "")..)
+            .take_while(|(class, _)| class.ground == BasisKind::Share)
     });
     let of_others = shares
         .into_iter()

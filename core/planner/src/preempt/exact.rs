@@ -5,7 +5,7 @@
 
 use crate::capacity::Capacity;
 use crate::preempt::candidates::Candidate;
-use crate::preempt::{Cost, Preemption, Search, victims};
+use crate::preempt::{Cost, Preemption, Search, victims_of};
 
 /// Maximum number of sets tried for one unit; beyond it the cheapest of those tried is used.
 pub(super) const TRIES_MAX: u32 = 512;
@@ -120,7 +120,7 @@ impl<'e, 'c, 's, 'a> Exact<'e, 'c, 's, 'a> {
     /// become the best set.
     fn try_out(&mut self, chosen: &[&'c Candidate<'a>]) -> bool {
         self.tries -= 1;
-        let mut fork = self.room.free_attempts(&victims(chosen));
+        let mut fork = self.room.free_attempts(&victims_of(chosen));
         let Some(tasks) = self.search.fits_in(&mut fork, chosen) else {
             self.end_if_hopeless();
             return false;

@@ -49,7 +49,7 @@ const WINDOWS: [usize; 3] = [128, 2_048, usize::MAX];
 pub(super) struct Claimant<'a> {
     pub(super) job: &'a Job,
     pub(super) unit: UnitIndex,
-    pub(super) standing: &'a AllocationBasis,
+    pub(super) allocation_basis: &'a AllocationBasis,
     pub(super) now: TimeMs,
 }
 
@@ -145,14 +145,14 @@ fn limit_alone(
     let Claimant {
         job,
         unit,
-        standing,
+        allocation_basis,
         ..
     } = wanting;
     let Ok(placed) = unit::place_unborrowed(&mut coming.clone(), job, unit) else {
         return RemainingBlocker::Room;
     };
     let amounts = amounts_of(&coming.state().hosts, &job.spec, &placed.tasks);
-    match allowance.and_then(|allowance| allowance.reached(&job.spec, standing, &amounts)) {
+    match allowance.and_then(|allowance| allowance.reached(&job.spec, allocation_basis, &amounts)) {
         Some(limit) => RemainingBlocker::Limit(LimitScope {
             queue: limit.queue,
             user: limit.user,
@@ -165,7 +165,7 @@ fn rights<'s>(state: &'s State, wanting: Claimant<'s>, amounts: &'s Amounts) -> 
     let Claimant {
         job,
         unit,
-        standing,
+        allocation_basis,
         ..
     } = wanting;
     Rights::of(
@@ -173,7 +173,7 @@ fn rights<'s>(state: &'s State, wanting: Claimant<'s>, amounts: &'s Amounts) -> 
         Preemptor {
             job,
             unit,
-            standing,
+            allocation_basis,
             amounts,
         },
     )
@@ -223,18 +223,22 @@ impl<'a> Search<'_, 'a> {
     /// suffices.
     fn is_hopeless_without(&self, all: &[&Candidate<'_>], room: &Capacity<'a>) -> bool {
         let Claimant { job, unit, .. } = self.wanting;
-        let mut fork = room.free_attempts(&victims(all));
+        let mut fork = room.free_attempts(&victims_of(all));
         self.is_limited_without(all) || unit::place_unborrowed(&mut fork, job, unit).is_err()
     }
 
     /// Whether the unit would exceed a limit even if all of these end.
     fn is_limited_without(&self, all: &[&Candidate<'_>]) -> bool {
-        let Claimant { job, standing, .. } = self.wanting;
+        let Claimant {
+            job,
+            allocation_basis,
+            ..
+        } = self.wanting;
         self.allowance.cloned().is_some_and(|mut allowance| {
             for one in all {
                 allowance.take_back(&one.running);
             }
-            let reached = allowance.reached(&job.spec, standing, self.amounts);
+            let reached = allowance.reached(&job.spec, allocation_basis, self.amounts);
             reached.is_some()
         })
     }
@@ -248,7 +252,7 @@ impl<'a> Search<'_, 'a> {
         let Claimant {
             job,
             unit,
-            standing,
+            allocation_basis,
             ..
         } = self.wanting;
         let tasks = unit::place_unborrowed(fork, job, unit).ok()?.tasks;
@@ -261,7 +265,7 @@ impl<'a> Search<'_, 'a> {
             allowance.take_back(running);
         }
         let amounts = amounts_of(hosts, &job.spec, &tasks);
-        let reached = allowance.reached(&job.spec, standing, &amounts);
+        let reached = allowance.reached(&job.spec, allocation_basis, &amounts);
         reached.is_none().then_some(tasks)
     }
 
@@ -298,6 +302,6 @@ fn subject<'a>(running: &Running<'a>) -> Subject<'a> {
 }
 
 /// The candidates as commands name them.
-fn victims(candidates: &[&Candidate<'_>]) -> Vec<Victim> {
+fn victims_of(candidates: &[&Candidate<'_>]) -> Vec<Victim> {
     candidates.iter().map(|one| one.running.named()).collect()
 }

@@ -11,7 +11,7 @@ use muster_model::limits;
 
 use crate::preempt::candidates::Candidate;
 use crate::preempt::in_the_way::InTheWay;
-use crate::preempt::{Cost, Preemption, Search, subject, victims};
+use crate::preempt::{Cost, Preemption, Search, subject, victims_of};
 use crate::smallest_prefix;
 
 /// Attempts that the last pass frees in total while it tries to restore victims one by one; beyond it all
@@ -50,7 +50,7 @@ impl<'a> Search<'_, 'a> {
 
     /// Victims along one order: the shortest prefix that makes room, without those that are not needed.
     fn along(&self, order: &[&Candidate<'a>]) -> Option<Preemption> {
-        let named = victims(order);
+        let named = victims_of(order);
         let (count, tasks) = smallest_prefix::smallest(self.coming, &named, |fork, count| {
             self.fits_in(fork, &order[..count])
         })?;
@@ -88,7 +88,7 @@ impl<'a> Search<'_, 'a> {
         if victims.len() == chosen.victims.len() {
             return None;
         }
-        let mut fork = self.coming.free_attempts(&victims(&victims));
+        let mut fork = self.coming.free_attempts(&victims_of(&victims));
         let tasks = self.fits_in(&mut fork, &victims)?;
         Some(Chosen { victims, tasks })
     }

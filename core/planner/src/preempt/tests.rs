@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use muster_engine::rights::lost_work_ms;
 use muster_harness::{Cluster, gang, single};
-use muster_model::command::{Claim, Command, GpuHealth};
+use muster_model::command::{ClaimSpec, Command, GpuHealth};
 use muster_model::ids::JobId;
 use muster_model::quota::{Guarantee, QueueConfig, QueueTree};
 use muster_model::spec::JobSpec;
@@ -137,7 +137,7 @@ fn compare(seed: u64, look: impl FnOnce(&Capacity<'_>, Claimant<'_>, Option<Cost
     let wanting = Claimant {
         job: record,
         unit: UnitIndex(0),
-        standing: &AllocationBasis::Share,
+        allocation_basis: &AllocationBasis::Share,
         now: cluster.now,
     };
     let capacity = Capacity::new(&cluster.state);
@@ -157,7 +157,7 @@ fn few_candidates_give_the_cheapest_victims_whenever_there_are_any() {
             assert_eq!(cost, best, "seed {seed}");
             let Some(proposed) = proposed else { return };
             found += 1;
-            let claim = Command::Claim(Claim {
+            let claim = Command::Claim(ClaimSpec {
                 leader: capacity.state().leadership.epoch,
                 job: wanting.job.id,
                 unit: wanting.unit,
@@ -197,7 +197,7 @@ fn where_all_are_not_enough_no_set_of_them_is_tried() {
     let wanting = Claimant {
         job: cluster.state.job(job).unwrap(),
         unit: UnitIndex(0),
-        standing: &AllocationBasis::Share,
+        allocation_basis: &AllocationBasis::Share,
         now: cluster.now,
     };
     let capacity = Capacity::new(&cluster.state);
@@ -243,7 +243,7 @@ fn is_victim_beside(signal: &str) -> bool {
     let wanting = Claimant {
         job: cluster.state.job(job).unwrap(),
         unit: UnitIndex(0),
-        standing: &AllocationBasis::Share,
+        allocation_basis: &AllocationBasis::Share,
         now: cluster.now,
     };
     let capacity = Capacity::new(&cluster.state);

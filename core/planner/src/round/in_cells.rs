@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_engine::state::{Job, amounts_of};
-use muster_model::command::{AllocationBasis, Claim, Command};
+use muster_model::command::{AllocationBasis, ClaimSpec, Command};
 use muster_model::ids::{UnitId, UnitIndex};
 
 use crate::Blocker;
@@ -44,10 +44,10 @@ impl Round<'_> {
         }
         let queue = self.state.queues.get(job.spec.queue.as_str());
         if queue.is_some_and(|queue| queue.config.borrow) {
-            let standing = AllocationBasis::Opportunistic;
-            return match self.find_within_limits(job, unit, &standing) {
+            let allocation_basis = AllocationBasis::Opportunistic;
+            return match self.find_within_limits(job, unit, &allocation_basis) {
                 Ok(tasks) => {
-                    self.give(turn, job, unit, tasks, standing);
+                    self.give(turn, job, unit, tasks, allocation_basis);
                     Ok(())
                 }
                 Err(Missing::Allowance(refusal)) => Err(refusal),
@@ -83,7 +83,7 @@ impl Round<'_> {
         let amounts = amounts_of(&self.state.hosts, &job.spec, &found.tasks);
         let allowance = self.allowance.for_unit(job, unit);
         if self.order.line(turn.line).limited
-            && let Some(limit) = allowance.reached(&job.spec, &found.standing, &amounts)
+            && let Some(limit) = allowance.reached(&job.spec, &found.allocation_basis, &amounts)
         {
             return Err(Blocker::Limit(Box::new(limit)).into());
         }
@@ -94,15 +94,15 @@ impl Round<'_> {
         self.clusters.give(&mut self.capacity, job, unit, &found);
         self.plan.steps.extend(found.downgrades);
         if found.is_free {
-            self.give(turn, job, unit, found.tasks, found.standing);
+            self.give(turn, job, unit, found.tasks, found.allocation_basis);
             return Ok(());
         }
-        let claiming = Claim {
+        let claiming = ClaimSpec {
             leader: self.state.leadership.epoch,
             job: job.id,
             unit,
             tasks: Arc::from(found.tasks),
-            basis: found.standing,
+            basis: found.allocation_basis,
             victims: found.victims,
             supersedes: found.supersedes,
             expected_at: None,

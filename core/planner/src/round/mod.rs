@@ -335,10 +335,10 @@ impl<'a> Round<'a> {
         {
             return Err(refusal.clone());
         }
-        let standing = self.allocation_basis_without_gpus(job);
-        match self.find(turn, job, unit, &standing) {
+        let allocation_basis = self.allocation_basis_without_gpus(job);
+        match self.find(turn, job, unit, &allocation_basis) {
             Ok(tasks) => {
-                self.give(turn, job, unit, tasks, standing);
+                self.give(turn, job, unit, tasks, allocation_basis);
                 Ok(())
             }
             // Attempts being stopped count until they have ended.
@@ -364,12 +364,12 @@ impl<'a> Round<'a> {
         turn: Turn,
         job: &Job,
         unit: UnitIndex,
-        standing: &AllocationBasis,
+        allocation_basis: &AllocationBasis,
     ) -> Result<Vec<TaskPlacement>, Missing> {
         if self.order.line(turn.line).limited {
-            self.check_limits(job, standing, unit)
+            self.check_limits(job, allocation_basis, unit)
                 .map_err(Missing::Allowance)?;
-            return self.find_within_limits(job, unit, standing);
+            return self.find_within_limits(job, unit, allocation_basis);
         }
         unit::place(&mut self.capacity, job, unit)
             .map(|placed| placed.tasks)
@@ -382,7 +382,7 @@ impl<'a> Round<'a> {
         let is_firm = !job.spec.scheduling.opportunistic;
         match is_firm && self.clusters.is_cluster(&job.spec.queue) {
             true => AllocationBasis::Cells(Vec::new()),
-            false => standing_of(self.state, job),
+            false => allocation_basis_of(self.state, job),
         }
     }
 
@@ -402,12 +402,12 @@ impl<'a> Round<'a> {
     fn check_limits(
         &self,
         job: &Job,
-        standing: &AllocationBasis,
+        allocation_basis: &AllocationBasis,
         unit: UnitIndex,
     ) -> Result<(), Refusal> {
         let asked = amounts_asked(job, unit);
         let allowance = self.allowance.for_unit(job, unit);
-        match allowance.reached(&job.spec, standing, &asked) {
+        match allowance.reached(&job.spec, allocation_basis, &asked) {
             Some(limit) => Err(Blocker::Limit(Box::new(limit)).into()),
             None => Ok(()),
         }
@@ -418,7 +418,7 @@ impl<'a> Round<'a> {
         &mut self,
         job: &Job,
         unit: UnitIndex,
-        standing: &AllocationBasis,
+        allocation_basis: &AllocationBasis,
     ) -> Result<Vec<TaskPlacement>, Missing> {
         let mut trial = self.capacity.clone();
         let tasks = unit::place(&mut trial, job, unit)
@@ -426,7 +426,7 @@ impl<'a> Round<'a> {
             .tasks;
         let amounts = amounts_of(&self.state.hosts, &job.spec, &tasks);
         let allowance = self.allowance.for_unit(job, unit);
-        if let Some(limit) = allowance.reached(&job.spec, standing, &amounts) {
+        if let Some(limit) = allowance.reached(&job.spec, allocation_basis, &amounts) {
             return Err(Missing::Allowance(Blocker::Limit(Box::new(limit)).into()));
         }
         self.capacity = trial;
@@ -439,24 +439,24 @@ impl<'a> Round<'a> {
         job: &Job,
         unit: UnitIndex,
         tasks: Vec<TaskPlacement>,
-        standing: AllocationBasis,
+        allocation_basis: AllocationBasis,
     ) {
         let amounts = amounts_of(&self.state.hosts, &job.spec, &tasks);
         if self.order.line(turn.line).limited {
             self.allowance = self.allowance.for_unit(job, unit);
-            self.allowance.give(&job.spec, &standing, &amounts);
+            self.allowance.give(&job.spec, &allocation_basis, &amounts);
         }
         if job.spec.lifecycle.tasks_at_once_max.is_some() {
             *self.placed_at_once.entry(job.id).or_default() += 1;
         }
-        let opportunistic = standing == AllocationBasis::Opportunistic;
+        let opportunistic = allocation_basis == AllocationBasis::Opportunistic;
         self.order.give(turn.line, &amounts, opportunistic);
         self.plan.steps.push(Command::Place(Placement {
             leader: self.state.leadership.epoch,
             job: job.id,
             unit,
             tasks: Arc::from(tasks),
-            basis: standing,
+            basis: allocation_basis,
             barrier: false,
         }));
     }
@@ -489,7 +489,7 @@ enum Missing {
 }
 
 /// Allocation basis of a job. Work of a virtual cluster that is given no cells runs as opportunistic.
-pub(super) fn standing_of(state: &State, job: &Job) -> AllocationBasis {
+pub(super) fn allocation_basis_of(state: &State, job: &Job) -> AllocationBasis {
     match job.spec.scheduling.opportunistic || wants_cells(state, job) {
         true => AllocationBasis::Opportunistic,
         false => AllocationBasis::Share,

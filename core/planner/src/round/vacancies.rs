@@ -41,15 +41,15 @@ impl Round<'_> {
         if is_limited(self.state, &job.spec.queue) {
             let hosts = &self.state.hosts;
             let amounts = amounts_of(hosts, &job.spec, std::slice::from_ref(&task));
-            let standing = &attempt.allocation_basis;
+            let allocation_basis = &attempt.allocation_basis;
             if self
                 .allowance
-                .reached(&job.spec, standing, &amounts)
+                .reached(&job.spec, allocation_basis, &amounts)
                 .is_some()
             {
                 return;
             }
-            self.allowance.give(&job.spec, standing, &amounts);
+            self.allowance.give(&job.spec, allocation_basis, &amounts);
         }
         self.capacity = trial;
         if vacancy.not_before.max(self.state.held_until(job)) > self.now {

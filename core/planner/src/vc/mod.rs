@@ -6,7 +6,7 @@
 //!    (`lazy_preemption`);
 //! 3. room in cells, preempting work of others without guaranteed cells;
 //! 4. room in cells, preempting lower priorities of the same virtual cluster (2 to 4:
-//!    [`Clusters::find_by_force`]).
+//!    [`Clusters::find_by_preemption`]).
 //!
 //! Work outside cells, if the queue borrows, is up to the caller: it is placed like any other,
 //! opportunistically.
@@ -51,7 +51,7 @@ pub(super) struct ClusterPlacement {
     /// Its tasks, in task order.
     pub(super) tasks: Vec<TaskPlacement>,
     /// Its cells.
-    pub(super) standing: AllocationBasis,
+    pub(super) allocation_basis: AllocationBasis,
     /// Attempts of the virtual cluster that continue outside their cells; to be decided before the
     /// placement.
     pub(super) downgrades: Vec<Command>,
@@ -105,7 +105,7 @@ impl<'a> Clusters<'a> {
         feasibility::check(self.state, asker, &claim.tasks, &Freed::default()).ok()?;
         Some(ClusterPlacement {
             tasks: claim.tasks.to_vec(),
-            standing: claim.standing.clone(),
+            allocation_basis: claim.allocation_basis.clone(),
             downgrades: Vec::new(),
             victims: Vec::new(),
             supersedes: Vec::new(),
@@ -157,13 +157,13 @@ impl<'a> Clusters<'a> {
         let guests: Vec<_> = self.allocation.guests().collect();
         let mut steps = Vec::new();
         for (epoch, id) in guests {
-            if let Some(standing) = self.upgrade(id) {
+            if let Some(allocation_basis) = self.upgrade(id) {
                 steps.push(Command::SetAllocationBasis {
                     leader: self.state.leadership.epoch,
                     job: id.job,
                     unit: id.unit,
                     epoch,
-                    standing,
+                    allocation_basis,
                 });
             }
         }
@@ -195,7 +195,7 @@ impl<'a> Clusters<'a> {
     fn without_claim(&self, job: &Job, unit: UnitIndex) -> Allocation {
         let mut allocation = self.allocation.clone();
         let claim = job.unit(unit).and_then(|known| known.claim.as_deref());
-        if let Some(cells) = claim.and_then(|claim| claim.standing.cells()) {
+        if let Some(cells) = claim.and_then(|claim| claim.allocation_basis.cells()) {
             allocation.release_cells(&Arc::from(job.spec.queue.as_str()), cells);
         }
         allocation
@@ -280,7 +280,7 @@ impl<'a> Clusters<'a> {
         feasibility::check(self.state, asker, &tasks, &freed).ok()?;
         Some(ClusterPlacement {
             tasks,
-            standing: AllocationBasis::Cells(served.cells),
+            allocation_basis: AllocationBasis::Cells(served.cells),
             downgrades: Vec::new(),
             victims,
             supersedes,

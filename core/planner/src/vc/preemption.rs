@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use muster_engine::cells::Allocation;
 use muster_engine::rights::{Preemptor, may_preempt};
-use muster_engine::state::{AllocationBasis, AttemptClass, Job};
+use muster_engine::state::{AttemptClass, BasisKind, Job};
 use muster_model::command::{AllocationBasis, Command, Victim};
 use muster_model::ids::{JobId, UnitId, UnitIndex};
 use muster_model::quota::Amounts;
@@ -103,7 +103,7 @@ impl<'a> Clusters<'a> {
                 let claim = other.unit(id.unit)?.claim.as_deref()?;
                 let below =
                     other.spec.queue == job.spec.queue && other.spec.priority < job.spec.priority;
-                let cells = claim.standing.cells()?;
+                let cells = claim.allocation_basis.cells()?;
                 below.then_some((*id, cells))
             })
             .collect()
@@ -148,18 +148,18 @@ impl<'a> Clusters<'a> {
             job: attempt.job,
             unit: attempt.unit,
             epoch: attempt.epoch,
-            standing: AllocationBasis::Opportunistic,
+            allocation_basis: AllocationBasis::Opportunistic,
         }
     }
 
     /// Attempts in cells of the unit's virtual cluster that tolerate losing them to it: lowest priority
     /// first, then newest.
     fn yielding(&self, job: &Job, unit: UnitIndex) -> Vec<LazyAttempt<'a>> {
-        let standing = AllocationBasis::Cells(Vec::new());
+        let allocation_basis = AllocationBasis::Cells(Vec::new());
         let preemptor = Preemptor {
             job,
             unit,
-            standing: &standing,
+            allocation_basis: &allocation_basis,
             amounts: &Amounts::default(),
         };
         let mut yielding: Vec<(_, LazyAttempt<'a>)> = Vec::new();
@@ -201,7 +201,7 @@ impl<'a> Clusters<'a> {
     /// Jobs of a lower priority in cells of the job's virtual cluster that tolerate losing them.
     fn lazy_jobs(&self, job: &Job) -> BTreeSet<JobId> {
         let first = AttemptClass {
-            ground: AllocationBasis::Cells,
+            ground: BasisKind::Cells,
             queue: Arc::from(job.spec.queue.as_str()),
             priority: i32::MIN,
             gpus: 0,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_model::host::{Gpu, Host};
 use muster_model::ids::{HostId, Revision};
 use muster_model::time::TimeMs;
-use muster_proto::convert::{learnt_from_wire, learnt_to_wire};
+use muster_proto::convert::{reported_from_wire, reported_to_wire};
 use muster_proto::field::packed::{pack_gpu, pack_request, unpack_gpu, unpack_request};
 use muster_proto::field::{enumeration, required};
 
@@ -50,7 +50,7 @@ pub(super) fn to_wire(host: &Host) -> v1::Host {
         registered_at_ms: host.registered_at.0,
         desired_revision: host.desired_revision.get(),
         claims: host.claims.iter().map(|claim| (*claim).into()).collect(),
-        learnt: learnt_to_wire(&host.reported_topology),
+        reported: reported_to_wire(&host.reported_topology),
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) fn from_wire(wire: v1::Host, models: &mut Models) -> Field<Host> {
         registered_at: TimeMs(wire.registered_at_ms),
         desired_revision: Revision(wire.desired_revision),
         claims: wire.claims.into_iter().map(Into::into).collect(),
-        reported_topology: Arc::new(learnt_from_wire(wire.learnt)?),
+        reported_topology: Arc::new(reported_from_wire(wire.reported)?),
     })
 }
 

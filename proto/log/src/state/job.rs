@@ -217,10 +217,10 @@ fn attempt_to_wire(attempt: &Attempt) -> v1::Attempt {
         running_at_ms: attempt.running_at.map(|at| at.0),
         stop: attempt.stop.as_ref().map(Into::into),
         decisive: attempt.decisive.map(TaskIndex::get),
-        standing: claim::standing_to_wire(&attempt.allocation_basis),
+        allocation_basis: claim::basis_to_wire(&attempt.allocation_basis),
         barrier: attempt.barrier.map(Into::into),
         membership: attempt.membership.as_deref().map(members::to_wire),
-        halts: halts_to_wire(&attempt.pauses),
+        pauses: pauses_to_wire(&attempt.pauses),
     }
 }
 
@@ -238,25 +238,25 @@ fn attempt_from_wire(wire: v1::Attempt) -> Field<Attempt> {
         membership: { wire.membership.map(members::from_wire) }
             .transpose()?
             .map(Box::new),
-        pauses: halts_from_wire(&wire.halts),
-        allocation_basis: claim::standing_from_wire(wire.standing)?,
+        pauses: pauses_from_wire(&wire.pauses),
+        allocation_basis: claim::basis_from_wire(wire.allocation_basis)?,
     })
 }
 
-fn halts_to_wire(halts: &[Pause]) -> Vec<v1::Halt> {
-    let wire = |halt: &Pause| v1::Halt {
-        from_ms: halt.from.0,
-        until_ms: halt.until.0,
+fn pauses_to_wire(pauses: &[Pause]) -> Vec<v1::Pause> {
+    let wire = |pause: &Pause| v1::Pause {
+        from_ms: pause.from.0,
+        until_ms: pause.until.0,
     };
-    halts.iter().map(wire).collect()
+    pauses.iter().map(wire).collect()
 }
 
-fn halts_from_wire(wire: &[v1::Halt]) -> Vec<Pause> {
-    let halt = |wire: &v1::Halt| Pause {
+fn pauses_from_wire(wire: &[v1::Pause]) -> Vec<Pause> {
+    let pause = |wire: &v1::Pause| Pause {
         from: TimeMs(wire.from_ms),
         until: TimeMs(wire.until_ms),
     };
-    wire.iter().map(halt).collect()
+    wire.iter().map(pause).collect()
 }
 
 fn claim_to_wire(claim: &Claim) -> v1::UnitClaim {
@@ -264,7 +264,7 @@ fn claim_to_wire(claim: &Claim) -> v1::UnitClaim {
     v1::UnitClaim {
         revision: claim.revision.get(),
         since_ms: claim.since.0,
-        standing: Some((&claim.standing).into()),
+        allocation_basis: Some((&claim.allocation_basis).into()),
         victims: victims.map(|victim| (*victim).into()).collect(),
         expected_at_ms: claim.expected_at.map(|at| at.0),
         purpose: purpose_to_wire(&claim.purpose),
@@ -309,7 +309,7 @@ fn claim_from_wire(wire: v1::UnitClaim) -> Field<OpenClaim> {
         revision: Revision(wire.revision),
         since: TimeMs(wire.since_ms),
         tasks: Arc::default(),
-        standing: claim::standing_from_wire(wire.standing)?,
+        allocation_basis: claim::basis_from_wire(wire.allocation_basis)?,
         victims: wire.victims.into_iter().map(Into::into).collect(),
         expected_at: wire.expected_at_ms.map(TimeMs),
         purpose: purpose_from_wire(wire.purpose),
@@ -338,7 +338,7 @@ fn past_to_wire(past: &PastAttempt) -> muster_proto::v1::PastAttempt {
                 epoch: epoch.get(),
             })
             .collect(),
-        blame: past.blame.to_wire(),
+        attribution: past.attribution.to_wire(),
         gpu_sets: { past.gpus.iter() }
             .map(|set| Bytes::copy_from_slice(&set.to_le_bytes()))
             .collect(),
@@ -359,7 +359,7 @@ fn past_from_wire(wire: muster_proto::v1::PastAttempt) -> Result<PastAttempt, In
         members: { wire.members.into_iter() }
             .map(|member| (TaskIndex(member.task), AttemptEpoch(member.epoch)))
             .collect(),
-        blame: Twin::from_wire("blame", wire.blame)?,
+        attribution: Twin::from_wire("blame", wire.attribution)?,
         gpus: { wire.gpu_sets.iter() }
             .map(gpu_set)
             .collect::<Result<_, _>>()?,

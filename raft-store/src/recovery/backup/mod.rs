@@ -1,5 +1,5 @@
 //! Backups: the state of a group in a file that is checked byte by byte, optionally encrypted, and from
-//! which a new group can be created ([`crate::Foundation`]).
+//! which a new group can be created ([`crate::RebuildTarget`]).
 //!
 //! The content of the envelope ([`chunks`]) is a header and the bytes of the state:
 //!

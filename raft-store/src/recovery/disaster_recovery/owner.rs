@@ -44,7 +44,7 @@ impl DirectoryOwner {
     /// Determines the owner of a directory; a missing one will belong to its creator.
     ///
     /// # Errors
-    /// [`RefoundError::Foreign`] if this process cannot hand files over to the owner.
+    /// [`RecoveryError::Foreign`] if this process cannot hand files over to the owner.
     pub(super) fn of(directory: &Path) -> Result<Self, RecoveryError> {
         let account = match fs::metadata(directory) {
             Ok(about) => {

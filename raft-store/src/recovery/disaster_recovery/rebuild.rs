@@ -47,8 +47,8 @@ impl RebuildTarget {
     /// its owner.
     ///
     /// # Errors
-    /// [`RefoundError::NotEmpty`] if there is data already; [`RefoundError::Finished`] if an interrupted
-    /// run only had to be finished; [`RefoundError::Foreign`]; write errors.
+    /// [`RecoveryError::NotEmpty`] if there is data already; [`RecoveryError::Finished`] if an interrupted
+    /// run only had to be finished; [`RecoveryError::Foreign`]; write errors.
     pub fn restore<M: StateMachine>(&self, backup: Backup<M>) -> Result<(), RecoveryError> {
         let directory = self.data_dir.clone();
         let mut owner = DirectoryOwner::of(&directory)?;

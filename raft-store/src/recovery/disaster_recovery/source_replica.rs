@@ -65,8 +65,8 @@ impl<M: StateMachine> SourceReplica<M> {
     /// nothing else is changed, and the ownership of all files is kept.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] while a replica holds the directory; [`RefoundError::NoGroup`];
-    /// [`RefoundError::Finished`] if an interrupted run only had to be finished; [`RefoundError::Foreign`];
+    /// [`OpenError::InUse`] while a replica holds the directory; [`RecoveryError::NoGroup`];
+    /// [`RecoveryError::Finished`] if an interrupted run only had to be finished; [`RecoveryError::Foreign`];
     /// read errors.
     pub fn read(directory: &Path) -> Result<Self, RecoveryError> {
         let mut owner = DirectoryOwner::of(directory)?;

@@ -54,30 +54,33 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
     /// Acknowledges the heartbeats that a majority has stored, if this replica still leads in its term.
     pub(super) fn acknowledge(&mut self) {
         let status = self.parts.handle.status();
-        let beats = self.rounds.complete(VoterSets::of(&status));
+        let heartbeats = self.rounds.complete(VoterSets::of(&status));
         if status.term != self.fence.term || !self.leadership.borrow().is_self {
             return;
         }
-        let slowest = beats.iter().map(|beat| beat.arrived.elapsed()).max();
+        let slowest = heartbeats
+            .iter()
+            .map(|heartbeat| heartbeat.arrived.elapsed())
+            .max();
         let Some(slowest) = slowest else {
             return;
         };
         let slowest_ms = u64::try_from(slowest.as_millis()).unwrap_or(u64::MAX);
         self.pace.round(self.sessions.connected(), slowest_ms);
-        telemetry::beats_every(self.pace.period_ms());
+        telemetry::heartbeat_interval(self.pace.period_ms());
         // Leases shorten the interval of a host: only an interval longer than the default needs to consult
         // them.
         let is_stretched = self.pace.period_ms() > self.parts.settings.timings.heartbeat_ms;
         let state = is_stretched.then(|| self.parts.handle.fork());
-        for beat in beats {
-            self.acknowledge_one(beat, state.as_ref());
+        for heartbeat in heartbeats {
+            self.acknowledge_one(heartbeat, state.as_ref());
         }
     }
 
     /// Acknowledges a heartbeat, with the interval until the next one if it differs from the default
     /// according to `state`.
-    fn acknowledge_one(&mut self, beat: PendingHeartbeat, state: Option<&State>) {
-        let Some(host) = self.sessions.host_of(beat.session) else {
+    fn acknowledge_one(&mut self, heartbeat: PendingHeartbeat, state: Option<&State>) {
+        let Some(host) = self.sessions.host_of(heartbeat.session) else {
             return;
         };
         let usual_ms = self.parts.settings.timings.heartbeat_ms;
@@ -86,11 +89,12 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
         });
         let message = ToWorker::HeartbeatAck {
             leader: self.fence.epoch,
-            sequence: beat.sequence,
-            next_beat_ms: (period_ms > usual_ms).then_some(period_ms),
+            sequence: heartbeat.sequence,
+            next_heartbeat_ms: (period_ms > usual_ms).then_some(period_ms),
         };
-        if self.sessions.send(beat.session, message) {
-            self.reactor.record_period(host, beat.sequence, period_ms);
+        if self.sessions.send(heartbeat.session, message) {
+            self.reactor
+                .record_period(host, heartbeat.sequence, period_ms);
         }
     }
 }

@@ -303,11 +303,11 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
                 }
                 LeaderInput::Heartbeat {
                     session,
-                    beat,
+                    heartbeat,
                     arrived,
                 } => {
-                    telemetry::beat();
-                    self.beat(state, session, arrived, beat, batch);
+                    telemetry::heartbeat();
+                    self.heartbeat(state, session, arrived, heartbeat, batch);
                 }
                 LeaderInput::Closed { session } => self.sessions.forget(session),
                 LeaderInput::ChangeReplicas(asked) => self.take_change(state, asked),
@@ -317,12 +317,12 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
         telemetry::workers_connected(self.sessions.connected());
     }
 
-    fn beat(
+    fn heartbeat(
         &mut self,
         state: &State,
         id: SessionId,
         arrived: Instant,
-        beat: Heartbeat,
+        heartbeat: Heartbeat,
         batch: &mut CommandBatch,
     ) {
         let Some(host) = self.sessions.host_of(id) else {
@@ -330,20 +330,20 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
             tracing::debug!(session = id.0, "heartbeat on a stream without a host");
             return;
         };
-        if beat.leader > self.fence.epoch {
+        if heartbeat.leader > self.fence.epoch {
             self.sessions
                 .end(id, CloseReason::NotLeader { leader: None });
             return;
         }
         let now = self.parts.clock.monotonic();
-        let sequence = beat.sequence;
-        if let Some(status) = &beat.status {
+        let sequence = heartbeat.sequence;
+        if let Some(status) = &heartbeat.status {
             self.parts.directory.record_status(host, status);
         }
-        let may_acknowledge = works_on_this_group(state, &beat);
+        let may_acknowledge = works_on_this_group(state, &heartbeat);
         let reaction = self
             .reactor
-            .step(state, Input::Heartbeat { host, beat }, now);
+            .step(state, Input::Heartbeat { host, heartbeat }, now);
         if !may_acknowledge {
             self.react(reaction, batch);
             return;
@@ -479,7 +479,7 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
 /// Whether a worker's leases may be extended. In a group rebuilt from a backup or a source replica, a worker
 /// may run tasks unknown to the group: its heartbeats are not acknowledged before it has applied a desired
 /// state of this group, which stops those tasks.
-fn works_on_this_group(state: &State, beat: &Heartbeat) -> bool {
+fn works_on_this_group(state: &State, heartbeat: &Heartbeat) -> bool {
     let floor = state.recovery.map(|refounding| refounding.floor);
-    floor.is_none_or(|floor| beat.desired_revision >= floor)
+    floor.is_none_or(|floor| heartbeat.desired_revision >= floor)
 }

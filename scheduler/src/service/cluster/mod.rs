@@ -183,7 +183,7 @@ fn replicas(replica: &ReplicaStatus) -> Vec<v1::Replica> {
                 lag_entries: follower
                     .map(|follower| follower.lag_entries)
                     .or_else(|| is_here.then_some(0)),
-                heard_ago_ms: follower
+                last_heartbeat_age_ms: follower
                     .and_then(|follower| follower.last_answer_ago_ms)
                     .or_else(|| is_here.then_some(0)),
             }
@@ -230,7 +230,7 @@ fn hosts(
     let first = first_host(&request.page_token)?;
     let names: BTreeSet<&str> = request.names.iter().map(String::as_str).collect();
     let healths: BTreeSet<i32> = request.healths.iter().copied().collect();
-    let standings = PhaseFilter::parse(&request.phases, request.kept_off_only)?;
+    let standings = PhaseFilter::parse(&request.phases, request.restricted_only)?;
     let is_wanted = |host: &Host| {
         (names.is_empty() || names.contains(&*host.name))
             && (healths.is_empty() || healths.contains(&(v1::HostHealth::from(host.health) as i32)))
@@ -270,7 +270,7 @@ fn gpus(
     let names: BTreeSet<&str> = request.hosts.iter().map(String::as_str).collect();
     let first_host =
         u32::try_from(first[0]).map_err(|_| page::damaged("page_token", &request.page_token))?;
-    let standings = PhaseFilter::parse(&request.phases, request.kept_off_only)?;
+    let standings = PhaseFilter::parse(&request.phases, request.restricted_only)?;
     let mut wanted = state
         .hosts
         .range(HostId(first_host)..)

@@ -11,13 +11,13 @@ use tonic::{Code, Status};
 pub(crate) struct PhaseFilter {
     /// Matches any of these phases; all if empty.
     phases: Vec<Phase>,
-    kept_off_only: bool,
+    restricted_only: bool,
 }
 
 impl PhaseFilter {
     /// Parses the words of a request: names of phases, with `blocked` and `draining` for those by rules and
     /// by admins together.
-    pub(crate) fn parse(words: &[String], kept_off_only: bool) -> Result<Self, Status> {
+    pub(crate) fn parse(words: &[String], restricted_only: bool) -> Result<Self, Status> {
         let mut phases = Vec::new();
         for word in words {
             let before = phases.len();
@@ -29,13 +29,13 @@ impl PhaseFilter {
         }
         Ok(Self {
             phases,
-            kept_off_only,
+            restricted_only,
         })
     }
 
     /// Whether a component matches.
     pub(crate) fn has(&self, state: &State, component: &Component) -> bool {
-        self.has_phase(state, component) && (!self.kept_off_only || is_held(state, component))
+        self.has_phase(state, component) && (!self.restricted_only || is_held(state, component))
     }
 
     /// Whether a host matches because of holds on it or its adapters.
@@ -43,7 +43,7 @@ impl PhaseFilter {
         let itself = Component::Host(host);
         let adapters = || state.health.adapters_of(host);
         self.has_phase(state, &itself)
-            && (!self.kept_off_only
+            && (!self.restricted_only
                 || is_held(state, &itself)
                 || adapters().iter().any(|adapter| is_held(state, adapter)))
     }

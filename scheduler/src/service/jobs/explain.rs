@@ -8,7 +8,7 @@ use muster_model::health::{Attribution, Component};
 use muster_model::host::Host;
 use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
 use muster_model::spec::TaskGroup;
-use muster_planner::{Blocker, ClassCount, Explanation, explain_while, instead};
+use muster_planner::{Blocker, ClassCount, Explanation, explain_while, suggestions};
 use muster_proto::v1;
 use tokio::time::Instant;
 use tonic::Status;
@@ -139,36 +139,42 @@ fn summary(state: &State, job: &Job, explanation: &Explanation) -> String {
     let unit = job.waiting_units().next().and_then(|unit| job.unit(unit));
     match unit.and_then(|unit| unit.past.last()) {
         Some(last) => {
-            let blame = last.blame.as_deref();
-            let blamed = blame.map_or_else(String::new, |blame| {
-                format!(" (blamed on: {})", blamed_on(state, blame))
+            let attribution = last.attribution.as_deref();
+            let attributed = attribution.map_or_else(String::new, |attribution| {
+                format!(" (blamed on: {})", attributed_to(state, attribution))
             });
-            format!("{waits}; its last attempt ended: {}{blamed}", last.detail)
+            format!(
+                "{waits}; its last attempt ended: {}{attributed}",
+                last.detail
+            )
         }
         None => waits,
     }
 }
 
 /// Attribution of the end of an attempt, with names instead of ids.
-fn blamed_on(state: &State, blame: &Attribution) -> String {
+fn attributed_to(state: &State, attribution: &Attribution) -> String {
     let host_name = |id: HostId| {
         let host = state.host(id);
         host.map_or_else(|| id.to_string(), |host| host.name.to_string())
     };
-    let component = blame.component.as_ref().map(|component| match component {
-        Component::Host(host) => format!("host {}", host_name(*host)),
-        Component::Nic { host, name } => format!("{name} on {}", host_name(*host)),
-        other => other.to_string(),
-    });
-    blame.named(component.as_deref())
+    let component = attribution
+        .component
+        .as_ref()
+        .map(|component| match component {
+            Component::Host(host) => format!("host {}", host_name(*host)),
+            Component::Nic { host, name } => format!("{name} on {}", host_name(*host)),
+            other => other.to_string(),
+        });
+    attribution.named(component.as_deref())
 }
 
 fn why_it_waits(state: &State, job: &Job, explanation: &Explanation) -> String {
     match &explanation.blocker {
         Some(blocker @ Blocker::NoSuchHost { .. }) => {
             let unit = job.waiting_units().next();
-            let instead = unit.and_then(|unit| suggestions(state, job, unit));
-            suggestions.map_or_else(|| blocker.to_string(), |it| format!("{blocker}; {it}"))
+            let suggestion = unit.and_then(|unit| suggestions(state, job, unit));
+            suggestion.map_or_else(|| blocker.to_string(), |it| format!("{blocker}; {it}"))
         }
         Some(blocker) => blocker.to_string(),
         None if job.phase.is_terminal() && !job.finish_reason.is_empty() => {

@@ -92,13 +92,13 @@ impl PeerService for Peers {
 
     async fn push_heartbeats(
         &self,
-        request: Request<v1::ShadowBeatsRequest>,
-    ) -> Result<Response<v1::ShadowBeatsResponse>, Status> {
+        request: Request<v1::PushHeartbeatsRequest>,
+    ) -> Result<Response<v1::PushHeartbeatsResponse>, Status> {
         let request = request.into_inner();
         self.check(request.cluster_id.as_deref(), request.to_replica_id)?;
         let push = HeartbeatPush {
             fence: fence(request.term, request.leadership_epoch),
-            heard_ago_ms: hosts(request.heard_ago_ms),
+            last_heartbeat_age_ms: hosts(request.last_heartbeat_age_ms),
             command_format: u8::try_from(request.command_format).unwrap_or(0),
         };
         let own_term = self.0.handle.status().term;
@@ -108,7 +108,7 @@ impl PeerService for Peers {
             .lock()
             .push(now, own_term, &push)
             .map_err(superseded)?;
-        Ok(Response::new(v1::ShadowBeatsResponse {
+        Ok(Response::new(v1::PushHeartbeatsResponse {
             command_format: COMMAND_FORMAT.into(),
         }))
     }
@@ -132,8 +132,8 @@ impl PeerService for Peers {
         };
         Ok(Response::new(v1::GetShadowsResponse {
             leadership_epoch: known.get(),
-            heard_ago_ms: report
-                .heard_ago_ms
+            last_heartbeat_age_ms: report
+                .last_heartbeat_age_ms
                 .into_iter()
                 .map(|(host, ago)| (host.get(), ago))
                 .collect(),

@@ -166,11 +166,11 @@ impl PeerLinks for GrpcPeerLinks {
         push: Arc<HeartbeatPush>,
     ) -> impl Future<Output = Result<u8, PeerError>> + Send + 'static {
         let client = self.pool.client_of(replica);
-        let request = v1::ShadowBeatsRequest {
+        let request = v1::PushHeartbeatsRequest {
             leadership_epoch: push.fence.epoch.get(),
             term: push.fence.term,
-            heard_ago_ms: push
-                .heard_ago_ms
+            last_heartbeat_age_ms: push
+                .last_heartbeat_age_ms
                 .iter()
                 .map(|(host, ago)| (host.get(), *ago))
                 .collect(),
@@ -181,7 +181,7 @@ impl PeerLinks for GrpcPeerLinks {
         };
         async move {
             let answer = client?
-                .shadow_beats(request)
+                .push_heartbeats(request)
                 .await
                 .map_err(|status| failure(replica, &status))?;
             let format = answer.into_inner().command_format;
@@ -208,8 +208,8 @@ impl PeerLinks for GrpcPeerLinks {
                 .into_inner();
             Ok(HeartbeatReport {
                 remembers_ms: report.remembers_ms,
-                heard_ago_ms: report
-                    .heard_ago_ms
+                last_heartbeat_age_ms: report
+                    .last_heartbeat_age_ms
                     .into_iter()
                     .map(|(host, ago)| (HostId(host), ago))
                     .collect(),

@@ -76,7 +76,7 @@ fn effect(before: &State, after: &State) -> v1::SetHealthRulesResponse {
         dropped: listed(&judged.dropped),
         kept: count(judged.kept),
         findings_since_ms: judged.since.map(|at| at.0),
-        unjudged: judged.unjudged,
+        not_evaluated: judged.not_evaluated,
     }
 }
 

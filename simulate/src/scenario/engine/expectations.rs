@@ -110,10 +110,10 @@ impl Driver {
             let expected: BTreeSet<GpuName> = gpus.iter().cloned().collect();
             equal(&about("GPUs"), expected, held.collect())?;
         }
-        if let Some(standing) = &expected.standing {
+        if let Some(allocation_basis) = &expected.allocation_basis {
             for attempt in attempts {
                 let found = kind_of(&attempt.allocation_basis);
-                equal(&about("standing"), kind_of(standing), found)?;
+                equal(&about("standing"), kind_of(allocation_basis), found)?;
             }
         }
         Ok(())
@@ -250,8 +250,8 @@ fn split_unit(name: &str) -> (&str, Option<u32>) {
     }
 }
 
-const fn kind_of(standing: &AllocationBasis) -> &'static str {
-    match standing {
+const fn kind_of(allocation_basis: &AllocationBasis) -> &'static str {
+    match allocation_basis {
         AllocationBasis::Share => "share",
         AllocationBasis::Cells(_) => "cells",
         AllocationBasis::Opportunistic => "opportunistic",

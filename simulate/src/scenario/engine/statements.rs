@@ -108,7 +108,7 @@ impl Driver {
             .map(|number| format!("{}{number}", spec.name))
             .collect();
         self.hosts += spec.count;
-        if !spec.learnt && self.place(spec, &names) {
+        if !spec.reported && self.place(spec, &names) {
             self.set_topology()?;
         }
         for (number, name) in numbers.zip(names) {
@@ -116,8 +116,8 @@ impl Driver {
             registration.name = name;
             registration.cpus_milli = spec.cpus.saturating_mul(1_000);
             registration.memory_mib = spec.memory_gib.saturating_mul(1_024);
-            if spec.learnt {
-                registration.learnt = self.learnt(spec, &registration.gpus);
+            if spec.reported {
+                registration.reported = self.reported(spec, &registration.gpus);
             }
             let command = Command::Host(HostCommand::RegisterHost {
                 leader: self.engine.leader(),
@@ -129,7 +129,7 @@ impl Driver {
     }
 
     /// Location that the worker of a new host reports.
-    fn learnt(&self, spec: &HostsSpec, gpus: &[GpuDescription]) -> ReportedTopology {
+    fn reported(&self, spec: &HostsSpec, gpus: &[GpuDescription]) -> ReportedTopology {
         let (above, _) = &self.levels;
         let above = above
             .iter()

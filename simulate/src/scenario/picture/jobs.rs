@@ -65,7 +65,7 @@ pub struct UnitPicture {
     /// Placement of the unit.
     pub places: Vec<PlacePicture>,
     /// `share`, `opportunistic`, or the names of its cells.
-    pub standing: Option<Value>,
+    pub allocation_basis: Option<Value>,
     /// Reason for stopping its attempt.
     pub stop: Option<String>,
     /// Reason for its restart.
@@ -95,7 +95,7 @@ pub struct ClaimPicture {
     /// The unit for which this one is moved there.
     pub moved_for: Option<String>,
     /// `share`, `opportunistic`, or the names of its cells.
-    pub standing: Value,
+    pub allocation_basis: Value,
     /// Expected time at which all is free: `in 10m`.
     pub expected: Option<String>,
 }
@@ -150,7 +150,7 @@ fn unit_picture(
         tasks: attempt.map_or(0, |attempt| attempt.tasks.len() as u64),
         tasks_total: u64::from(job.tasks_of(index).end - job.tasks_of(index).start),
         places: attempt.map_or_else(Vec::new, |attempt| places_of(state, attempt)),
-        standing: attempt.map(|attempt| standing(state, &attempt.allocation_basis)),
+        allocation_basis: attempt.map(|attempt| allocation_basis(state, &attempt.allocation_basis)),
         stop: attempt.and_then(|attempt| Some(stop_text(state, &attempt.stop.as_ref()?.reason))),
         restart: (restart != "first").then_some(restart),
         claim: (unit.claim.as_deref()).map(|claim| claim_picture(state, claim, now)),
@@ -174,7 +174,7 @@ fn claim_picture(state: &State, claim: &Claim, now: TimeMs) -> ClaimPicture {
             .collect(),
         moved,
         moved_for,
-        standing: standing(state, &claim.standing),
+        allocation_basis: allocation_basis(state, &claim.allocation_basis),
         expected: claim.expected_at.map(|at| blocker::instant_text(at, now)),
     }
 }
@@ -191,8 +191,8 @@ fn stop_text(state: &State, reason: &StopReason) -> String {
     }
 }
 
-fn standing(state: &State, standing: &AllocationBasis) -> Value {
-    match standing {
+fn allocation_basis(state: &State, allocation_basis: &AllocationBasis) -> Value {
+    match allocation_basis {
         AllocationBasis::Share => Value::String("share".to_owned()),
         AllocationBasis::Opportunistic => Value::String("opportunistic".to_owned()),
         AllocationBasis::Cells(cells) => cells.iter().map(|cell| cell_name(state, cell)).collect(),
@@ -305,8 +305,8 @@ impl UnitPicture {
                 text.push_str(&format!(", {} of {} tasks", self.tasks, self.tasks_total));
             }
         }
-        if let Some(standing) = self.standing.as_ref().and_then(basis_text) {
-            text.push_str(&format!(", {standing}"));
+        if let Some(allocation_basis) = self.allocation_basis.as_ref().and_then(basis_text) {
+            text.push_str(&format!(", {allocation_basis}"));
         }
         if self.attempts > 1 && !self.places.is_empty() {
             text.push_str(&format!(", attempt {}", self.attempts));
@@ -330,8 +330,8 @@ impl ClaimPicture {
         if let Some(other) = &self.moved_for {
             text.push_str(&format!(" to make room for {other}"));
         }
-        if let Some(standing) = basis_text(&self.standing) {
-            text.push_str(&format!(" {standing}"));
+        if let Some(allocation_basis) = basis_text(&self.allocation_basis) {
+            text.push_str(&format!(" {allocation_basis}"));
         }
         if let Some(expected) = &self.expected {
             text.push_str(&format!(", expected {expected}"));
@@ -352,8 +352,8 @@ fn places_text(places: &[PlacePicture]) -> String {
 }
 
 /// Text of an allocation basis; `None` for an ordinary share.
-fn basis_text(standing: &Value) -> Option<String> {
-    match standing {
+fn basis_text(allocation_basis: &Value) -> Option<String> {
+    match allocation_basis {
         Value::String(word) if word == "share" => None,
         Value::String(word) => Some(word.clone()),
         Value::Array(cells) => {

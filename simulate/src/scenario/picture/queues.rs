@@ -126,9 +126,9 @@ fn bound_cells(state: &State, queue: &Queue) -> BTreeSet<CellId> {
             .attempt
             .as_deref()
             .map(|attempt| &attempt.allocation_basis);
-        let claim = unit.claim.as_deref().map(|claim| &claim.standing);
-        for standing in attempt.into_iter().chain(claim) {
-            if let AllocationBasis::Cells(cells) = standing {
+        let claim = unit.claim.as_deref().map(|claim| &claim.allocation_basis);
+        for allocation_basis in attempt.into_iter().chain(claim) {
+            if let AllocationBasis::Cells(cells) = allocation_basis {
                 bound.extend(cells.iter().cloned());
             }
         }

@@ -149,7 +149,7 @@ impl<'a> Parser<'a> {
     }
 
     fn hosts(&self, arguments: &mut Arguments) -> Result<Statement> {
-        let learnt = arguments.flag("learnt");
+        let reported = arguments.flag("learnt");
         let place = arguments.options_named(&self.above);
         let named = place.iter().flatten().count();
         if named > 0 && named < place.len() {
@@ -182,7 +182,7 @@ impl<'a> Parser<'a> {
             )?,
             place: place.into_iter().flatten().map(|word| word.text).collect(),
             inside,
-            learnt,
+            reported,
         }))
     }
 

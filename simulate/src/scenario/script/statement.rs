@@ -36,7 +36,7 @@ pub(crate) struct HostsSpec {
     /// Cells inside the host: level and the GPUs of each.
     pub(crate) inside: Vec<(String, Vec<u32>)>,
     /// Whether the location is reported by their workers instead of the topology.
-    pub(crate) learnt: bool,
+    pub(crate) reported: bool,
 }
 
 /// A job to submit.
@@ -117,7 +117,7 @@ pub(crate) struct ExpectedPhase {
     /// Number of tasks that hold resources.
     pub(crate) tasks: Option<u64>,
     /// Allocation basis of each.
-    pub(crate) standing: Option<AllocationBasis>,
+    pub(crate) allocation_basis: Option<AllocationBasis>,
 }
 
 /// Object that `show` prints.

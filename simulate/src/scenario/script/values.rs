@@ -123,7 +123,7 @@ pub(crate) fn sizes(text: &str) -> Read<Vec<u32>> {
 }
 
 /// Allocation basis of an attempt; cells are not named.
-pub(crate) fn standing(text: &str) -> Read<AllocationBasis> {
+pub(crate) fn allocation_basis(text: &str) -> Read<AllocationBasis> {
     match text {
         "share" => Ok(AllocationBasis::Share),
         "cells" => Ok(AllocationBasis::Cells(Vec::new())),

@@ -152,7 +152,7 @@ fn usual_times_are_learnt() {
     cluster.wait(20_000);
     let answer = ask(&cluster, &[submit(gang("other", 1, 8))]);
     assert_eq!(answer.submitted[0].then.start_ms, Some(100_000));
-    assert_eq!(answer.assumptions.learnt, 1);
+    assert_eq!(answer.assumptions.reported, 1);
 }
 
 #[test]

@@ -111,17 +111,17 @@ async fn runs_a_job(client: &Client) {
 }
 
 /// Changes of replicas, in order, until one was removed.
-async fn replicas_changed(client: &Client) -> Vec<(u64, v1::ReplicaStanding)> {
+async fn replicas_changed(client: &Client) -> Vec<(u64, v1::ReplicaMembership)> {
     let filter = WatchFilter {
         jobs: Vec::new(),
         kinds: vec![v1::EventKind::ReplicaChanged],
     };
     let mut watch = client.watch(Some(Revision(1)), filter);
     let mut told = Vec::new();
-    while !matches!(told.last(), Some((_, v1::ReplicaStanding::Removed))) {
+    while !matches!(told.last(), Some((_, v1::ReplicaMembership::Removed))) {
         if let WatchUpdate::Events { events, .. } = watch.next().await.unwrap() {
             told.extend(events.into_iter().filter_map(|event| match event.kind {
-                Some(Kind::ReplicaChanged(event)) => Some((event.replica_id, event.standing())),
+                Some(Kind::ReplicaChanged(event)) => Some((event.replica_id, event.membership())),
                 _ => None,
             }));
         }
@@ -199,11 +199,11 @@ async fn three_replicas_become_five_and_the_leader_is_removed_under_load() {
     let reused = cluster.muster(&["cluster", "add", &reused]).await;
     assert!(reused.stderr.contains("ids are never reused"), "{reused:?}");
     let expected = [
-        (4, v1::ReplicaStanding::Learner),
-        (4, v1::ReplicaStanding::Voter),
-        (5, v1::ReplicaStanding::Learner),
-        (5, v1::ReplicaStanding::Voter),
-        (leader as u64 + 1, v1::ReplicaStanding::Removed),
+        (4, v1::ReplicaMembership::Learner),
+        (4, v1::ReplicaMembership::Voter),
+        (5, v1::ReplicaMembership::Learner),
+        (5, v1::ReplicaMembership::Voter),
+        (leader as u64 + 1, v1::ReplicaMembership::Removed),
     ];
     assert_eq!(replicas_changed(&client).await, expected);
     runs_a_job(&client).await;
@@ -266,7 +266,7 @@ async fn a_change_outlives_its_leader_wherever_it_is_killed() {
             let replicas = &status.replicas;
             let replica = replicas.iter().find(|replica| replica.id == id)?;
             replica
-                .heard_ago_ms
+                .last_heartbeat_age_ms
                 .is_some_and(|ago| ago < 200)
                 .then_some(())
         })

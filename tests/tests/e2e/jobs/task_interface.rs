@@ -80,12 +80,12 @@ async fn a_checkpoint_that_cannot_be_read_leaves_the_one_before_to_later_attempt
     let ended = client.wait_job(job).await.unwrap();
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{ended:?}");
     let unit = &ended.units[0];
-    let spoiled: Vec<_> = unit
+    let damaged: Vec<_> = unit
         .checkpoints
         .iter()
-        .map(|it| (it.step, it.spoiled.as_deref()))
+        .map(|it| (it.step, it.damaged.as_deref()))
         .collect();
-    assert_eq!(spoiled, [(10, None), (20, Some("torn"))]);
+    assert_eq!(damaged, [(10, None), (20, Some("torn"))]);
     assert_eq!(printed(&client, job, 1).await, ["10"]);
 }
 

@@ -46,7 +46,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let window = bench.pick(Duration::from_secs(30), Duration::from_secs(5));
     let leader = testbed.leader().await?;
     let mut shares = vec![Samples::default(); REPLICAS];
-    let beats = fleet.heartbeats();
+    let heartbeats = fleet.heartbeats();
     for _ in 0..bench.pick(3, 1) {
         let used = used_while(&testbed, sleep(window)).await?;
         for (samples, used) in shares.iter_mut().zip(used) {
@@ -54,8 +54,8 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         }
     }
     let (sent, acknowledged) = (
-        fleet.heartbeats().0 - beats.0,
-        fleet.heartbeats().1 - beats.1,
+        fleet.heartbeats().0 - heartbeats.0,
+        fleet.heartbeats().1 - heartbeats.1,
     );
     let status = testbed.await_status("any status", |_| true).await?;
     let up = status.hosts.map_or(0, |counts| counts.up);

@@ -27,7 +27,7 @@ pub(crate) async fn measure(figure: Figure, bench: &Bench) -> anyhow::Result<Vec
         Figure::Lost => lost::measure(bench).await,
         Figure::Start => start::measure(bench).await,
         Figure::Cli => cli::measure(bench).await,
-        Figure::Beats => heartbeats::measure(bench).await,
+        Figure::Heartbeats => heartbeats::measure(bench).await,
         Figure::Detection => detection::measure(bench).await,
         Figure::Report => report::measure(bench).await,
         Figure::Memory => memory::measure(bench).await,

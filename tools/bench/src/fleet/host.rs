@@ -157,8 +157,13 @@ impl SimulatedHost {
     }
 
     /// Builds a heartbeat, with the worker's complete state if that changed.
-    pub(super) fn beat(&self, sequence: u64, acknowledged: u64, has_changed: bool) -> v1::Beat {
-        v1::Beat {
+    pub(super) fn heartbeat(
+        &self,
+        sequence: u64,
+        acknowledged: u64,
+        has_changed: bool,
+    ) -> v1::Heartbeat {
+        v1::Heartbeat {
             sequence,
             acknowledged,
             leadership_epoch: self.leader,

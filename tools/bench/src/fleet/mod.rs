@@ -69,7 +69,7 @@ pub(crate) struct FleetShape {
 struct Counters {
     welcomed: AtomicU64,
     assigned: AtomicU64,
-    beats: AtomicU64,
+    heartbeats: AtomicU64,
     acknowledged: AtomicU64,
     refused: AtomicU64,
 }
@@ -170,7 +170,7 @@ impl Fleet {
     /// Heartbeats sent and acknowledged so far.
     pub(crate) fn heartbeats(&self) -> (u64, u64) {
         let counters = &self.counters;
-        let sent = counters.beats.load(Ordering::Relaxed);
+        let sent = counters.heartbeats.load(Ordering::Relaxed);
         (sent, counters.acknowledged.load(Ordering::Relaxed))
     }
 

@@ -46,11 +46,11 @@ struct Stream {
     sequence: u64,
     acknowledged: u64,
     /// Time of the last heartbeat; the stream's start before the first one.
-    last_beat: Instant,
+    last_heartbeat: Instant,
     /// Heartbeat period, as given in the welcome.
     usual: Duration,
     /// `None` before the worker is welcomed.
-    beats: Option<Interval>,
+    heartbeats: Option<Interval>,
 }
 
 impl Session {
@@ -79,9 +79,9 @@ impl Session {
             outgoing,
             sequence: 0,
             acknowledged: 0,
-            last_beat: Instant::now(),
+            last_heartbeat: Instant::now(),
             usual: Duration::ZERO,
-            beats: None,
+            heartbeats: None,
         };
         stream.send(ToLeader::Hello(self.host.hello())).await;
         let mut incoming = client
@@ -96,11 +96,11 @@ impl Session {
                         return Ok(());
                     }
                 }
-                () = stream.is_due() => stream.beat(self, false).await,
+                () = stream.is_due() => stream.heartbeat(self, false).await,
                 Some(order) = self.orders.recv() => match order {
                     Order::Find => {
                         self.host.report_finding();
-                        stream.beat(self, true).await;
+                        stream.heartbeat(self, true).await;
                     }
                     // The stream stays open: a host without power closes nothing.
                     Order::FallSilent => return self.fall_silent(&stream).await,
@@ -111,7 +111,7 @@ impl Session {
                     }
                     if *self.life.borrow_and_update() == TaskBehavior::End {
                         self.host.end_tasks();
-                        stream.beat(self, true).await;
+                        stream.heartbeat(self, true).await;
                     }
                 }
             }
@@ -122,7 +122,7 @@ impl Session {
     async fn fall_silent(&self, stream: &Stream) -> Result<(), Status> {
         let silent = SilentWorker {
             host: self.host.name(),
-            since: stream.last_beat,
+            since: stream.last_heartbeat,
         };
         // Closed: silent workers are no longer awaited.
         let _closed = self.silent.send(silent).await;
@@ -134,10 +134,12 @@ impl Session {
             Some(FromLeader::Welcome(welcome)) => {
                 self.host.leader = welcome.leadership_epoch;
                 self.counters.welcomed.fetch_add(1, Ordering::Relaxed);
-                let period = welcome.timings.map_or(1, |timings| timings.beat_ms.max(1));
+                let period = welcome
+                    .timings
+                    .map_or(1, |timings| timings.heartbeat_ms.max(1));
                 stream.usual = Duration::from_millis(period);
-                stream.begin_beats(stream.usual.mul_f64(self.phase), stream.usual);
-                stream.beat(self, true).await;
+                stream.begin_heartbeats(stream.usual.mul_f64(self.phase), stream.usual);
+                stream.heartbeat(self, true).await;
             }
             Some(FromLeader::Desired(desired)) => {
                 if let Some(after) = self.host.acknowledged(&desired) {
@@ -147,11 +149,11 @@ impl Session {
                 let life = *self.life.borrow();
                 let new = self.host.obey(desired, life);
                 self.counters.assigned.fetch_add(new, Ordering::Relaxed);
-                stream.beat(self, true).await;
+                stream.heartbeat(self, true).await;
             }
-            Some(FromLeader::BeatAck(ack)) => {
+            Some(FromLeader::HeartbeatAck(ack)) => {
                 stream.acknowledged = ack.sequence;
-                stream.beat_every(ack.next_beat_ms);
+                stream.heartbeat_interval(ack.next_heartbeat_ms);
                 self.counters.acknowledged.fetch_add(1, Ordering::Relaxed);
             }
             Some(FromLeader::Rejected(_)) => {
@@ -174,45 +176,45 @@ impl Session {
 }
 
 impl Stream {
-    fn begin_beats(&mut self, first: Duration, period: Duration) {
-        let mut beats = interval_at(Instant::now() + first, period);
-        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.beats = Some(beats);
+    fn begin_heartbeats(&mut self, first: Duration, period: Duration) {
+        let mut heartbeats = interval_at(Instant::now() + first, period);
+        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.heartbeats = Some(heartbeats);
     }
 
     /// Sets the heartbeat period that the leader requests; if none, the one of the session's start.
-    fn beat_every(&mut self, period_ms: Option<u64>) {
+    fn heartbeat_interval(&mut self, period_ms: Option<u64>) {
         let period = period_ms.map_or(self.usual, Duration::from_millis);
         if self
-            .beats
+            .heartbeats
             .as_ref()
-            .is_some_and(|beats| beats.period() != period)
+            .is_some_and(|heartbeats| heartbeats.period() != period)
         {
-            self.begin_beats(period, period);
+            self.begin_heartbeats(period, period);
         }
     }
 
     /// Returns when the next heartbeat is due; never before the worker is welcomed.
     async fn is_due(&mut self) {
-        match &mut self.beats {
-            Some(beats) => {
-                beats.tick().await;
+        match &mut self.heartbeats {
+            Some(heartbeats) => {
+                heartbeats.tick().await;
             }
             None => std::future::pending().await,
         }
     }
 
-    async fn beat(&mut self, session: &Session, has_changed: bool) {
-        if self.beats.is_none() {
+    async fn heartbeat(&mut self, session: &Session, has_changed: bool) {
+        if self.heartbeats.is_none() {
             return;
         }
         self.sequence += 1;
-        self.last_beat = Instant::now();
-        session.counters.beats.fetch_add(1, Ordering::Relaxed);
-        let beat = session
+        self.last_heartbeat = Instant::now();
+        session.counters.heartbeats.fetch_add(1, Ordering::Relaxed);
+        let heartbeat = session
             .host
-            .beat(self.sequence, self.acknowledged, has_changed);
-        self.send(ToLeader::Beat(beat)).await;
+            .heartbeat(self.sequence, self.acknowledged, has_changed);
+        self.send(ToLeader::Heartbeat(heartbeat)).await;
     }
 
     async fn send(&self, kind: ToLeader) {

@@ -10,7 +10,7 @@ use muster_model::desired::{
 use muster_model::event::EventKind;
 use muster_model::health::{Attribution, Component, Finding, Order};
 use muster_model::heartbeat::{
-    CheckpointReport, Heartbeat, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
+    CheckpointReport, DamageReport, Heartbeat, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
 };
 use muster_model::job::{Barrier, CancelRequest, Checkpoint, StopOrder, Suspension, UnitCounts};
 use muster_model::quota::{
@@ -46,13 +46,13 @@ macro_rules! twins {
     };
 }
 twins! {
-    Beat => Heartbeat, |core| core.into();
+    Heartbeat => Heartbeat, |core| core.into();
     WorkerStatus => WorkerStatus, |core| core.into();
     TaskStatus => TaskStatus, |core| core.into();
     WorkerTaskPhase => WorkerTaskPhase, |core| core.into();
-    SpoilReport => SpoilReport, |core| core.into();
+    DamageReport => DamageReport, |core| core.into();
     CheckpointReport => CheckpointReport, |core| core.into();
-    Standing => AllocationBasis, |core| core.into();
+    AllocationBasis => AllocationBasis, |core| core.into();
     Container => Container, |core| core.into();
     Mount => Mount, |core| core.into();
     DesiredState => DesiredState, |core| core.into();
@@ -64,7 +64,7 @@ twins! {
     Event => EventKind, |core| core.into();
     Execution => Execution, |core| core.into();
     Secret => Secret, |core| core.into();
-    Blame => Attribution, |core| core.into();
+    Attribution => Attribution, |core| core.into();
     Component => Component, |core| core.into();
     Finding => Finding, |core| core.into();
     HealthOrder => Order, |core| core.into();

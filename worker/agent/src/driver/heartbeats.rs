@@ -136,8 +136,8 @@ fn status_interval(tasks: usize) -> Duration {
 }
 
 /// Fills in the host's id: findings may be made before the leader assigns it.
-pub(super) fn name_host(beat: &mut Heartbeat, id: HostId) {
-    let findings = beat.status.iter_mut().flat_map(|it| &mut it.findings);
+pub(super) fn name_host(heartbeat: &mut Heartbeat, id: HostId) {
+    let findings = heartbeat.status.iter_mut().flat_map(|it| &mut it.findings);
     for finding in findings {
         match &mut finding.component {
             Component::Host(host) | Component::Nic { host, .. } => *host = id,
@@ -154,28 +154,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_whole_state_goes_first_after_changes_and_now_and_then() {
-        let mut beats = Heartbeats::new(Timings::default(), START);
-        assert_eq!(beats.next(START, false), (1, true));
+        let mut heartbeats = Heartbeats::new(Timings::default(), START);
+        assert_eq!(heartbeats.next(START, false), (1, true));
         for sequence in 2..2 + HEARTBEATS_PER_STATUS {
-            assert_eq!(beats.next(START, false), (sequence, false));
+            assert_eq!(heartbeats.next(START, false), (sequence, false));
         }
-        assert!(beats.next(START, false).1);
-        assert!(beats.next(START, true).1);
-        beats.status_lost();
-        assert!(beats.next(START, false).1);
+        assert!(heartbeats.next(START, false).1);
+        assert!(heartbeats.next(START, true).1);
+        heartbeats.status_lost();
+        assert!(heartbeats.next(START, false).1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn changes_in_a_row_share_a_beat() {
-        let mut beats = Heartbeats::new(Timings::default(), START);
-        assert!(beats.is_status_due_now(1));
-        assert_eq!(beats.next(START, true), (1, true));
-        assert!(!beats.is_status_due_now(1) && !beats.is_status_due_now(2));
-        assert_eq!(beats.due() - Instant::now(), STATUS_PAUSE);
+        let mut heartbeats = Heartbeats::new(Timings::default(), START);
+        assert!(heartbeats.is_status_due_now(1));
+        assert_eq!(heartbeats.next(START, true), (1, true));
+        assert!(!heartbeats.is_status_due_now(1) && !heartbeats.is_status_due_now(2));
+        assert_eq!(heartbeats.due() - Instant::now(), STATUS_PAUSE);
         tokio::time::advance(STATUS_PAUSE).await;
-        assert_eq!(beats.next(START, false), (2, true));
+        assert_eq!(heartbeats.next(START, false), (2, true));
         tokio::time::advance(STATUS_PAUSE).await;
-        assert!(beats.is_status_due_now(1));
+        assert!(heartbeats.is_status_due_now(1));
     }
 
     #[test]
@@ -189,42 +189,42 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn beats_are_due_within_their_period_and_not_in_step() {
-        let mut beats = Heartbeats::new(Timings::default(), START);
+        let mut heartbeats = Heartbeats::new(Timings::default(), START);
         for _ in 0..100 {
-            beats.next(START, false);
-            let wait = beats.due() - Instant::now();
+            heartbeats.next(START, false);
+            let wait = heartbeats.due() - Instant::now();
             assert!(wait <= Duration::from_secs(5) && wait >= Duration::from_millis(4_500));
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_leader_that_does_not_answer_is_left() {
-        let mut beats = Heartbeats::new(Timings::default(), START);
-        assert!(!beats.is_unanswered(START.after(10_000)));
-        assert!(beats.is_unanswered(START.after(10_001)));
-        beats.acknowledged(1, None, START.after(10_001));
-        assert!(!beats.is_unanswered(START.after(20_001)));
-        assert!(beats.is_unanswered(START.after(20_002)));
+        let mut heartbeats = Heartbeats::new(Timings::default(), START);
+        assert!(!heartbeats.is_unanswered(START.after(10_000)));
+        assert!(heartbeats.is_unanswered(START.after(10_001)));
+        heartbeats.acknowledged(1, None, START.after(10_001));
+        assert!(!heartbeats.is_unanswered(START.after(20_001)));
+        assert!(heartbeats.is_unanswered(START.after(20_002)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_leader_under_load_is_told_less_often_and_the_next_one_as_ever() {
-        let mut beats = Heartbeats::new(Timings::default(), START);
-        beats.next(START, false);
-        beats.acknowledged(1, Some(10_000), START);
-        beats.next(START, false);
-        let wait = beats.due() - Instant::now();
+        let mut heartbeats = Heartbeats::new(Timings::default(), START);
+        heartbeats.next(START, false);
+        heartbeats.acknowledged(1, Some(10_000), START);
+        heartbeats.next(START, false);
+        let wait = heartbeats.due() - Instant::now();
         assert!(wait > Duration::from_secs(8) && wait <= Duration::from_secs(10));
         // The timeout of an unanswered heartbeat does not change: 5 s.
-        assert!(!beats.is_unanswered(START.after(15_000)));
-        assert!(beats.is_unanswered(START.after(15_001)));
+        assert!(!heartbeats.is_unanswered(START.after(15_000)));
+        assert!(heartbeats.is_unanswered(START.after(15_001)));
         // The load is gone: the next heartbeat is due sooner, not only the one after it.
-        beats.acknowledged(2, None, START);
-        assert!(beats.due() - Instant::now() <= Duration::from_secs(5));
+        heartbeats.acknowledged(2, None, START);
+        assert!(heartbeats.due() - Instant::now() <= Duration::from_secs(5));
         // The period has an upper limit.
-        beats.acknowledged(2, Some(3_600_000), START);
-        beats.next(START, false);
-        assert!(beats.due() - Instant::now() <= Duration::from_secs(15));
+        heartbeats.acknowledged(2, Some(3_600_000), START);
+        heartbeats.next(START, false);
+        assert!(heartbeats.due() - Instant::now() <= Duration::from_secs(15));
         let next_session = Heartbeats::new(Timings::default(), START);
         assert!(next_session.is_unanswered(START.after(10_001)));
     }

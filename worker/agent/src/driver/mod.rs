@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::WorkerConfig;
 use crate::connection::session::Session;
 use crate::error::Error;
-use crate::inbox::Input;
+use crate::inbox::InboxItem;
 use crate::limits::{AGENT_TICK, RETENTION_INTERVAL};
 use crate::metrics;
 use crate::tasks::exec::Execs;
@@ -57,7 +57,7 @@ const HELD_AFTER_KILL: &str = "held_after_kill_mib";
 pub(crate) struct Driver {
     pub(crate) agent: Agent,
     pub(crate) clock: LeaseClock,
-    pub(crate) inbox: mpsc::Receiver<Input>,
+    pub(crate) inbox: mpsc::Receiver<InboxItem>,
     pub(crate) reports: mpsc::Receiver<MonitorReport>,
     pub(crate) runner: Runner,
     pub(crate) executor: ExecutorHandle,
@@ -84,7 +84,7 @@ pub(crate) struct Driver {
 /// State of the open session.
 struct OpenSession {
     session: Session,
-    beats: Heartbeats,
+    heartbeats: Heartbeats,
     output: OutputRequests,
     offset: ClockOffset,
 }
@@ -99,7 +99,7 @@ impl Driver {
         let mut tick = interval(AGENT_TICK);
         let mut retention = interval(RETENTION_INTERVAL);
         loop {
-            let beat_due = open.as_ref().map(|open| open.beats.due());
+            let heartbeat_due = open.as_ref().map(|open| open.heartbeats.due());
             tokio::select! {
                 () = self.shutdown.cancelled() => return Ok(()),
                 Some(incoming) = self.inbox.recv() => self.incoming(incoming, &mut open).await?,
@@ -109,7 +109,7 @@ impl Driver {
                     GpuUpdate::Xid(gpu, code) => self.health.xid(gpu, code),
                 },
                 () = self.executor.status_due() => self.status_changed(&mut open).await?,
-                () = until(beat_due) => self.send_heartbeat(&mut open, false).await?,
+                () = until(heartbeat_due) => self.send_heartbeat(&mut open, false).await?,
                 _ = tick.tick() => self.tick(&mut open).await?,
                 _ = retention.tick() => self.remove_old_logs(),
             }
@@ -118,30 +118,30 @@ impl Driver {
 
     async fn incoming(
         &mut self,
-        incoming: Input,
+        incoming: InboxItem,
         open: &mut Option<OpenSession>,
     ) -> Result<(), Error> {
         match incoming {
-            Input::Supervisor(id, report) => self.supervisor(id, report).await,
-            Input::Checkpoint(RunId { key, epoch }, report) => {
+            InboxItem::Supervisor(id, report) => self.supervisor(id, report).await,
+            InboxItem::Checkpoint(RunId { key, epoch }, report) => {
                 self.step(Input::Checkpoint { key, epoch, report }).await
             }
-            Input::GpuHeld(gpu, held) => self.gpu_held(gpu, held).await,
-            Input::Spoiled(RunId { key, epoch }, report) => {
-                metrics::checkpoint_spoiled();
+            InboxItem::GpuHeld(gpu, held) => self.gpu_held(gpu, held).await,
+            InboxItem::Damaged(RunId { key, epoch }, report) => {
+                metrics::checkpoint_damaged();
                 tracing::warn!(job = %key.job, task = %key.task, step = report.step, reason = report.reason,
                     "a task could not read a checkpoint");
-                self.step(Input::Spoiled { key, epoch, report }).await
+                self.step(Input::Damaged { key, epoch, report }).await
             }
-            Input::Progress(RunId { key, epoch }, step) => {
+            InboxItem::Progress(RunId { key, epoch }, step) => {
                 self.step(Input::Progress { key, epoch, step }).await
             }
-            Input::Opened(session) => {
+            InboxItem::Opened(session) => {
                 metrics::session_open(true);
                 self.runner
                     .set_heartbeat_interval(session.timings.heartbeat_ms);
                 self.step(Input::StreamOpened).await?;
-                let beats = Heartbeats::new(session.timings, self.clock.now());
+                let heartbeats = Heartbeats::new(session.timings, self.clock.now());
                 let output = OutputRequests::new(
                     self.logs.clone(),
                     self.tasks.clone(),
@@ -150,17 +150,17 @@ impl Driver {
                 );
                 *open = Some(OpenSession {
                     session,
-                    beats,
+                    heartbeats,
                     output,
                     offset: ClockOffset::default(),
                 });
                 self.send_heartbeat(open, true).await
             }
-            Input::Message(number, kind) => match open {
+            InboxItem::Message(number, kind) => match open {
                 Some(open) if open.session.number == number => self.message(kind, open).await,
                 _ => Ok(()),
             },
-            Input::Closed(number) => {
+            InboxItem::Closed(number) => {
                 if open
                     .as_ref()
                     .is_some_and(|open| open.session.number == number)
@@ -206,9 +206,11 @@ impl Driver {
                     open.session.closed.cancel();
                 }
             },
-            LeaderKind::BeatAck(ack) => {
+            LeaderKind::HeartbeatAck(ack) => {
                 let now = self.clock.now();
-                let took_ms = open.beats.acknowledged(ack.sequence, ack.next_beat_ms, now);
+                let took_ms =
+                    open.heartbeats
+                        .acknowledged(ack.sequence, ack.next_heartbeat_ms, now);
                 if let (Some(took_ms), Some(leader_ms)) = (took_ms, ack.time_ms) {
                     let leader = TimeMs(leader_ms);
                     let offset = &mut open.offset;
@@ -330,7 +332,7 @@ impl Driver {
             self.gpu_health_changed(change).await?;
         }
         if let Some(open) = open
-            && open.beats.is_unanswered(now)
+            && open.heartbeats.is_unanswered(now)
         {
             tracing::warn!("the leader acknowledges no heartbeats; looking for another one");
             open.session.closed.cancel();
@@ -416,7 +418,7 @@ impl Driver {
         let tasks = self.agent.tasks().len();
         let is_due = open
             .as_mut()
-            .is_some_and(|open| open.beats.is_status_due_now(tasks));
+            .is_some_and(|open| open.heartbeats.is_status_due_now(tasks));
         if is_due {
             self.send_heartbeat(open, true).await?;
         }
@@ -433,12 +435,12 @@ impl Driver {
             return Ok(());
         };
         let now = self.clock.now();
-        let (sequence, whole) = open.beats.next(now, changed);
+        let (sequence, whole) = open.heartbeats.next(now, changed);
         self.step(Input::HeartbeatSent { sequence }).await?;
-        let mut beat = self.agent.heartbeat(sequence, whole);
-        name_host(&mut beat, open.session.host);
-        if !try_send(open, WorkerKind::Beat((&beat).into())) && whole {
-            open.beats.status_lost();
+        let mut heartbeat = self.agent.heartbeat(sequence, whole);
+        name_host(&mut heartbeat, open.session.host);
+        if !try_send(open, WorkerKind::Heartbeat((&heartbeat).into())) && whole {
+            open.heartbeats.status_lost();
         }
         Ok(())
     }

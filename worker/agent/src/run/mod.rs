@@ -340,15 +340,15 @@ async fn recover(
         .checkpoints
         .into_iter()
         .map(|(RunId { key, epoch }, report)| Input::Checkpoint { key, epoch, report });
-    let spoiled = adopted
-        .spoiled
+    let damaged = adopted
+        .damaged
         .into_iter()
-        .map(|(RunId { key, epoch }, report)| Input::Spoiled { key, epoch, report });
+        .map(|(RunId { key, epoch }, report)| Input::Damaged { key, epoch, report });
     let progress = adopted
         .progress
         .into_iter()
         .map(|(RunId { key, epoch }, step)| Input::Progress { key, epoch, step });
-    let late = checkpoints.chain(spoiled).chain(progress);
+    let late = checkpoints.chain(damaged).chain(progress);
     Ok((agent, actions, late.collect()))
 }
 

@@ -48,12 +48,12 @@ impl HostResources {
         let opened = with_progress(systemd.as_ref(), opening).await?;
         let (gpus, unopened) = (opened.backend, opened.unopened);
         let addresses = gpus.pci_addresses();
-        let learnt = topology::learn(&config.topology, gpus.inventory(), &addresses);
+        let reported = topology::learn(&config.topology, gpus.inventory(), &addresses);
         let hardware = hardware(config, &*gpus, &addresses)?;
         let (memory, sensors) = (gpus.memory(), gpus.sensors());
         let faults = FaultStore::open(data.gpu_faults(), &machine.boot_id);
         let gpus = GpuMonitor::start(gpus, faults)?;
-        let host = registration(config, data, machine, gpus.inventory(), learnt);
+        let host = registration(config, data, machine, gpus.inventory(), reported);
         Ok(Self {
             name,
             systemd,
@@ -85,7 +85,7 @@ fn registration(
     data: &DataDirectory,
     machine: Machine,
     gpus: &[GpuDescription],
-    learnt: ReportedTopology,
+    reported: ReportedTopology,
 ) -> HostRegistration {
     let name = config.name.clone().unwrap_or(machine.name);
     HostRegistration {
@@ -98,7 +98,7 @@ fn registration(
         cpus_milli: config.cpus_milli.unwrap_or(machine.cpus_milli),
         memory_mib: config.memory_mib.unwrap_or(machine.memory_mib),
         labels: labels(config),
-        learnt,
+        reported,
     }
 }
 

@@ -294,9 +294,11 @@ async fn a_leader_that_acknowledges_nothing_extends_no_lease() {
     leader.want([task.clone()]);
     leader.eventually_task("running", running).await;
     // With acknowledgements it lives far longer than its first lease.
-    let beats = leader.inner().beats;
+    let heartbeats = leader.inner().heartbeats;
     leader
-        .eventually("beats", |inner| (inner.beats > beats + 20).then_some(()))
+        .eventually("beats", |inner| {
+            (inner.heartbeats > heartbeats + 20).then_some(())
+        })
         .await;
     assert!(host.directory(&task).exit().unwrap().is_none());
     leader.inner().acking = false;

@@ -2,7 +2,7 @@
 //! and no old attempt starts.
 
 use muster_model::desired::{CheckpointRef, TaskAssignment};
-use muster_model::heartbeat::SpoilReport;
+use muster_model::heartbeat::DamageReport;
 use muster_model::ids::AttemptEpoch;
 use muster_model::lifecycle::TaskPhase;
 use muster_model::timings::CLOCK_DRIFT_PERMILLE;
@@ -101,9 +101,11 @@ async fn an_older_attempt_is_not_started_after_a_newer_one_ended_nor_by_the_next
     let older = script("echo > started");
     for _ in 0..2 {
         leader.want([older.clone()]);
-        let beats = leader.inner().beats;
+        let heartbeats = leader.inner().heartbeats;
         leader
-            .eventually("beats", |inner| (inner.beats > beats + 5).then_some(()))
+            .eventually("beats", |inner| {
+                (inner.heartbeats > heartbeats + 5).then_some(())
+            })
             .await;
         assert!(!host.directory(&older).path().exists());
         host.kill_agent();
@@ -126,7 +128,7 @@ async fn what_a_task_says_of_itself_reaches_the_leader_and_outlives_the_agent() 
     say(&socket, r#"{"op":"spoil","step":40,"reason":"torn"}"#);
     say(&socket, r#"{"op":"begin","step":8}"#);
     say(&socket, r#"{"op":"commit","step":8,"path":"/c/8"}"#);
-    let expected = SpoilReport {
+    let expected = DamageReport {
         step: 40,
         reason: "torn".to_owned(),
     };
@@ -135,7 +137,7 @@ async fn what_a_task_says_of_itself_reaches_the_leader_and_outlives_the_agent() 
             .eventually_task("all that it said", |told| {
                 let saved = told.checkpoints.last()?;
                 let is_all = told.progress_step == Some(7)
-                    && told.spoiled == [expected.clone()]
+                    && told.damaged == [expected.clone()]
                     && saved.step == 8
                     && saved.save_ms.is_some();
                 is_all.then_some(())

@@ -13,8 +13,8 @@ use std::{fs, io, thread};
 
 use muster_model::checkpoint_interval::{interval_ms, median_save_ms};
 use muster_model::desired::CheckpointDuties;
-use muster_model::heartbeat::{CheckpointReport, SpoilReport};
-use muster_model::limits::SPOILS_REPORTED_MAX;
+use muster_model::heartbeat::{CheckpointReport, DamageReport};
+use muster_model::limits::DAMAGED_REPORTED_MAX;
 
 use crate::checkpoint::checkpoint_folder::CheckpointFolder;
 use crate::checkpoint::marker::{MARKER, Marker, save_ms, written_at};
@@ -42,7 +42,7 @@ pub(crate) enum CheckpointEvent {
     /// A checkpoint is recorded; to be reported to the agent.
     Committed(CheckpointReport, Finality),
     /// An unreadable checkpoint is recorded; to be reported to the agent.
-    Spoiled(SpoilReport),
+    Damaged(DamageReport),
     /// The answer to a request on a connection.
     Answer(ConnectionId, ControlAnswer),
 }
@@ -58,7 +58,7 @@ pub(crate) enum Registration {
     /// A checkpoint is complete.
     Commit(CheckpointReport, Finality),
     /// A checkpoint of an earlier attempt cannot be read.
-    Spoil(SpoilReport),
+    Damage(DamageReport),
 }
 
 /// Evidence whether a checkpoint is the last one of a task that is to stop.
@@ -169,7 +169,7 @@ struct Ledger {
     /// Step of the checkpoint that the attempt was given to restore from, unless that is unreadable.
     told_step: Option<u64>,
     /// Recorded checkpoints of earlier attempts that cannot be read.
-    spoiled: Vec<SpoilReport>,
+    damaged: Vec<DamageReport>,
     /// The task's process until it is recorded. A full disk ends no task: every scan tries again.
     unrecorded: Option<ProcessIdentity>,
     news: Arc<Mutex<Vec<CheckpointEvent>>>,
@@ -193,7 +193,7 @@ impl Ledger {
             care: assignment.checkpoint_duties.clone(),
             own: Newest::default(),
             told_step: assignment.checkpoint.as_ref().map(|known| known.step),
-            spoiled: Vec::new(),
+            damaged: Vec::new(),
             unrecorded: None,
             news,
             wake,
@@ -206,7 +206,7 @@ impl Ledger {
                 Ok(Request::Task(connection, registration)) => {
                     let answer = match registration {
                         Registration::Commit(report, finality) => self.commit(report, finality),
-                        Registration::Spoil(report) => self.spoil(report),
+                        Registration::Damage(report) => self.damage(report),
                     };
                     self.push_event(CheckpointEvent::Answer(connection, answer));
                 }
@@ -280,9 +280,9 @@ impl Ledger {
     }
 
     /// Records that a checkpoint of an earlier attempt cannot be read. A known one is not reported again.
-    fn spoil(&mut self, report: SpoilReport) -> ControlAnswer {
+    fn damage(&mut self, report: DamageReport) -> ControlAnswer {
         let step = report.step;
-        if self.spoiled.iter().any(|known| known.step == step) {
+        if self.damaged.iter().any(|known| known.step == step) {
             return ControlAnswer::done();
         }
         if self.own_step().is_some_and(|own| step <= own) {
@@ -291,21 +291,21 @@ impl Ledger {
                  instead"
             ));
         }
-        if self.spoiled.len() >= SPOILS_REPORTED_MAX {
+        if self.damaged.len() >= DAMAGED_REPORTED_MAX {
             return ControlAnswer::refused(format!(
-                "this attempt has named {SPOILS_REPORTED_MAX} checkpoints already (SPOILS_TOLD_MAX)"
+                "this attempt has named {DAMAGED_REPORTED_MAX} checkpoints already (SPOILS_TOLD_MAX)"
             ));
         }
-        self.spoiled.push(report.clone());
-        if let Err(error) = self.directory.record_spoiled(&self.spoiled) {
-            self.spoiled.pop();
+        self.damaged.push(report.clone());
+        if let Err(error) = self.directory.record_damaged(&self.damaged) {
+            self.damaged.pop();
             return ControlAnswer::refused(format!(
                 "recording the unreadable checkpoint failed: {error}"
             ));
         }
         // Training continues from an earlier step, and may reach this step again.
         self.told_step.take_if(|told| *told <= step);
-        self.push_event(CheckpointEvent::Spoiled(report));
+        self.push_event(CheckpointEvent::Damaged(report));
         ControlAnswer::done()
     }
 

@@ -38,8 +38,8 @@ use crate::process::signal_group;
 use crate::task::directory::TaskDirectory;
 use crate::task::spec::TaskSpec;
 pub use client::{ask, receive};
+use request::FILES;
 pub use request::{ExecAnswer, ExecRequest};
-use request::{FILES, receive};
 
 /// Stack of the thread.
 const STACK_BYTES: usize = 256 << 10;
@@ -376,7 +376,7 @@ impl Server {
     /// Handles an agent's request or hang-up.
     fn receive(&mut self, index: usize) {
         let session = &mut self.sessions[index];
-        let (received, is_surplus) = (receive(&session.agent), session.is_surplus);
+        let (received, is_surplus) = (request::receive(&session.agent), session.is_surplus);
         match (session.pid, received) {
             (_, Err(Errno::AGAIN | Errno::INTR)) => {}
             (None, Ok(Some((request, files)))) => match self.start(&request, files, is_surplus) {

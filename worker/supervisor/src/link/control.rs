@@ -1,6 +1,6 @@
 //! Parser for a task's lines on its control socket: the contract is `docs/task-interface.md`.
 
-use muster_model::heartbeat::{CheckpointReport, SpoilReport};
+use muster_model::heartbeat::{CheckpointReport, DamageReport};
 
 use crate::link::protocol::ControlRequest;
 
@@ -14,7 +14,7 @@ pub(crate) enum TaskRequest {
     /// The task is at this step.
     Progress(u64),
     /// A checkpoint of an earlier attempt cannot be read.
-    Spoil(SpoilReport),
+    Damage(DamageReport),
     /// The connection subscribes to stop requests, and optionally to changes of the gang's rendezvous
     /// address.
     Watch {
@@ -50,7 +50,7 @@ pub(crate) fn parse(line: &[u8], ours: u64) -> Result<TaskRequest, String> {
             of_this_attempt(epoch, ours)?;
             Ok(TaskRequest::Progress(step))
         }
-        ControlRequest::Spoil {
+        ControlRequest::Damage {
             step,
             reason,
             epoch,
@@ -59,7 +59,7 @@ pub(crate) fn parse(line: &[u8], ours: u64) -> Result<TaskRequest, String> {
             if reason.trim().is_empty() {
                 return Err("reason: must describe what is wrong with the checkpoint".to_owned());
             }
-            Ok(TaskRequest::Spoil(SpoilReport { step, reason }))
+            Ok(TaskRequest::Damage(DamageReport { step, reason }))
         }
         ControlRequest::Watch { gang } => Ok(TaskRequest::Watch { gang }),
         ControlRequest::Commit {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use muster_model::command::Exit;
 use muster_model::desired::Rendezvous;
-use muster_model::heartbeat::{CheckpointReport, SpoilReport};
+use muster_model::heartbeat::{CheckpointReport, DamageReport};
 use serde::{Deserialize, Serialize};
 
 /// Message from the agent.
@@ -66,7 +66,7 @@ pub enum SupervisorMessage {
     /// The task committed a checkpoint.
     Checkpoint(CheckpointReport),
     /// The task could not read a checkpoint of an earlier attempt.
-    Spoiled(SpoilReport),
+    Damaged(DamageReport),
     /// The task made progress; not every step is reported.
     Progress {
         /// Training step.
@@ -150,7 +150,7 @@ pub enum ControlRequest {
         epoch: Option<u64>,
     },
     /// A checkpoint of an earlier attempt cannot be read: no later attempt is to be given it.
-    Spoil {
+    Damage {
         /// Its training step.
         step: u64,
         /// What is wrong with it, for display.

@@ -361,10 +361,10 @@ impl Supervisor<'_> {
                     self.said.checkpoints.add(report);
                     self.note_saved(finality);
                 }
-                CheckpointEvent::Spoiled(report) => {
+                CheckpointEvent::Damaged(report) => {
                     self.connections
-                        .send_to_agent(&SupervisorMessage::Spoiled(report.clone()));
-                    self.said.spoiled.push(report);
+                        .send_to_agent(&SupervisorMessage::Damaged(report.clone()));
+                    self.said.damaged.push(report);
                 }
                 CheckpointEvent::Answer(connection, answer) => {
                     self.connections.answer(connection, &answer);

@@ -40,7 +40,7 @@ impl Supervisor<'_> {
                 let finality = last.map_or(Finality::Registered { asked }, Finality::Said);
                 Registration::Commit(report, finality)
             }
-            TaskRequest::Spoil(report) => Registration::Spoil(report),
+            TaskRequest::Damage(report) => Registration::Damage(report),
         };
         self.keep(task);
         match &task.keeper {

@@ -17,7 +17,7 @@ use crate::isolation::cgroup::Cgroups;
 use crate::isolation::shared_memory::Entry;
 use crate::process::kernel_limits;
 use crate::sys;
-use crate::task::spec::{CpuBinding, TaskSpec};
+use crate::task::spec::{AssignedCpus, TaskSpec};
 
 /// Everything the child needs, opened and counted before the fork: nothing may be allocated after it.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl ChildSetup {
     }
 }
 
-fn cpus(place: &CpuBinding) -> CpuSet {
+fn cpus(place: &AssignedCpus) -> CpuSet {
     let mut set = CpuSet::new();
     // CPUs beyond the capacity of the set are left to the cgroup.
     let known = place

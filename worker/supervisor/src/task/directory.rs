@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use muster_model::command::Exit;
 use muster_model::desired::TaskAssignment;
-use muster_model::heartbeat::{CheckpointReport, SpoilReport};
+use muster_model::heartbeat::{CheckpointReport, DamageReport};
 use muster_model::time::TimeMs;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ use crate::task::spec::TaskSpec;
 /// | `scratch/` | task | its working directory if it named none; a link to a folder on disk |
 /// | kept: `checkpoint.json` | supervisor | newest committed checkpoint |
 /// | kept: `checkpoints.json` | supervisor | those committed before it; absent before the second |
-/// | kept: `spoiled.json` | supervisor | checkpoints that the task could not read |
+/// | kept: `damaged.json` | supervisor | checkpoints that the task could not read |
 ///
 /// Supervisors of earlier builds kept all of it in the task's directory, where it is looked for as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -284,7 +284,7 @@ impl TaskDirectory {
     ///
     /// # Errors
     /// Errors of the file system.
-    pub(crate) fn record_spoiled(&self, reports: &[SpoilReport]) -> io::Result<()> {
+    pub(crate) fn record_damaged(&self, reports: &[DamageReport]) -> io::Result<()> {
         self.keep("spoiled.json", &files::json_bytes(&reports)?)
     }
 
@@ -292,7 +292,7 @@ impl TaskDirectory {
     ///
     /// # Errors
     /// Errors of the file system, or a damaged file.
-    pub fn spoiled(&self) -> io::Result<Vec<SpoilReport>> {
+    pub fn damaged(&self) -> io::Result<Vec<DamageReport>> {
         self.read_kept("spoiled.json")
             .map(Option::unwrap_or_default)
     }
@@ -405,12 +405,12 @@ mod tests {
         };
         leave("checkpoint.json", files::json_bytes(&report(2)).unwrap());
         leave("checkpoints.json", files::json_bytes(&[report(1)]).unwrap());
-        let spoiled = [SpoilReport {
+        let damaged = [DamageReport {
             step: 1,
             reason: "its digest differs".to_owned(),
         }];
-        leave("spoiled.json", files::json_bytes(&spoiled).unwrap());
+        leave("spoiled.json", files::json_bytes(&damaged).unwrap());
         assert_eq!(directory.checkpoints().unwrap(), [report(1), report(2)]);
-        assert_eq!(directory.spoiled().unwrap(), spoiled);
+        assert_eq!(directory.damaged().unwrap(), damaged);
     }
 }

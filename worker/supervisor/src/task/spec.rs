@@ -141,7 +141,7 @@ pub struct Confinement {
     /// Devices that it may not open: GPUs that are not its own.
     pub devices_denied: Vec<DeviceNumber>,
     /// CPUs that it is bound to; any if `None`.
-    pub cpus: Option<CpuBinding>,
+    pub cpus: Option<AssignedCpus>,
     /// Its attempt's private shared memory on this host; it uses the host's if `None`.
     pub shared_memory: Option<SharedMemoryLocation>,
 }
@@ -158,7 +158,7 @@ pub struct SharedMemoryLocation {
 
 /// CPUs and the memory nodes next to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CpuBinding {
+pub struct AssignedCpus {
     /// CPU numbers.
     pub cpus: Vec<u32>,
     /// Preferred memory nodes; no preference if empty.

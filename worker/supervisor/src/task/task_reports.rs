@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_model::heartbeat::{CheckpointReport, SpoilReport};
+use muster_model::heartbeat::{CheckpointReport, DamageReport};
 use muster_model::limits::CHECKPOINTS_REPORTED_MAX;
 use muster_model::time::MonotonicMs;
 
@@ -17,7 +17,7 @@ pub(crate) struct TaskReports {
     /// The recorded checkpoints that are still reported.
     pub(crate) checkpoints: Newest,
     /// Recorded checkpoints that the task could not read.
-    pub(crate) spoiled: Vec<SpoilReport>,
+    pub(crate) damaged: Vec<DamageReport>,
     /// Progress of the task.
     pub(crate) progress: Progress,
     /// Present once it could not be killed.
@@ -36,13 +36,13 @@ impl TaskReports {
             .iter()
             .cloned()
             .map(SupervisorMessage::Checkpoint);
-        let spoiled = self.spoiled.iter().cloned().map(SupervisorMessage::Spoiled);
+        let damaged = self.damaged.iter().cloned().map(SupervisorMessage::Damaged);
         let progress = self
             .progress
             .newest
             .map(|step| SupervisorMessage::Progress { step });
         let stuck = self.stuck.clone().map(SupervisorMessage::Stuck);
-        let all = started.into_iter().chain(checkpoints).chain(spoiled);
+        let all = started.into_iter().chain(checkpoints).chain(damaged);
         all.chain(progress).chain(stuck).collect()
     }
 }

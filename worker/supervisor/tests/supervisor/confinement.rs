@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use muster_model::command::SignalSender;
 use muster_model::desired::TaskAssignment;
 use muster_model::spec::{Secret, SecretForm, Ulimit, UlimitKind};
-use muster_supervisor::{CgroupHost, Controller, CpuBinding, DeviceNumber};
+use muster_supervisor::{AssignedCpus, CgroupHost, Controller, DeviceNumber};
 
 use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script, skipped};
 use crate::tasks::{RUNAWAY, stop};
@@ -202,7 +202,7 @@ fn a_bound_task_runs_on_its_cpus_alone() {
         let text = "grep Cpus_allowed_list /proc/self/status; head -n 1 /proc/self/numa_maps 2> /dev/null || true";
         let mut rig = Rig::start_spec(script(text), LONG_LEASE_MS, |spec| {
             spec.confinement.cgroups.clone_from(&paths);
-            spec.confinement.cpus = Some(CpuBinding {
+            spec.confinement.cpus = Some(AssignedCpus {
                 cpus: vec![last],
                 nodes: vec![0],
             });

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use muster_model::desired::TaskAssignment;
 use muster_model::ids::GpuUuid;
 use muster_model::spec::{Secret, SecretForm};
-use muster_supervisor::{Account, CpuBinding, TaskSpec};
+use muster_supervisor::{Account, AssignedCpus, TaskSpec};
 use serde_json::{Value, json};
 
 use crate::containers::{access, contained, container};
@@ -99,7 +99,7 @@ fn body_of_all(api: &Api, source: &Path, target: &Path) -> Value {
     asked.shm_mib = Some(8);
     asked.init = true;
     api.body(task, |spec| {
-        spec.confinement.cpus = Some(CpuBinding {
+        spec.confinement.cpus = Some(AssignedCpus {
             cpus: vec![0],
             nodes: vec![0],
         });

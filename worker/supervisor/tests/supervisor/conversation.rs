@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use muster_model::checkpoint_interval::interval_ms;
 use muster_model::desired::{CheckpointRef, TaskAssignment};
-use muster_model::heartbeat::SpoilReport;
+use muster_model::heartbeat::DamageReport;
 use muster_model::spec::StopWarning;
 use muster_supervisor::lease::clock::boottime_ms;
 use muster_supervisor::{
@@ -148,13 +148,13 @@ fn a_checkpoint_that_cannot_be_read_is_told_and_training_may_come_to_its_step_ag
     let line = r#"{"op":"commit","step":8,"path":"/c/8"}"#;
     assert!(control.ask(line).error.unwrap().contains("not greater"));
     control.done(r#"{"op":"spoil","step":10,"reason":"its digest differs","epoch":11}"#);
-    let report = SpoilReport {
+    let report = DamageReport {
         step: 10,
         reason: "its digest differs".to_owned(),
     };
-    assert_eq!(rig.hear(), SupervisorMessage::Spoiled(report.clone()));
+    assert_eq!(rig.hear(), SupervisorMessage::Damaged(report.clone()));
     assert_eq!(
-        rig.directory.spoiled().unwrap(),
+        rig.directory.damaged().unwrap(),
         std::slice::from_ref(&report)
     );
     // A repeated report has no effect; one of another attempt does not count.
@@ -178,7 +178,7 @@ fn a_checkpoint_that_cannot_be_read_is_told_and_training_may_come_to_its_step_ag
     rig.reconnect();
     rig.hear_started();
     assert!(matches!(rig.hear(), SupervisorMessage::Checkpoint(_)));
-    assert_eq!(rig.hear(), SupervisorMessage::Spoiled(report));
+    assert_eq!(rig.hear(), SupervisorMessage::Damaged(report));
 }
 
 const fn line_of_commit() -> &'static str {

@@ -141,8 +141,8 @@ fn findings(gpu: GpuUuid, health: &GpuHealth) -> Vec<Finding> {
 }
 
 /// Sets the cluster's number of this host, as the real agent does.
-pub(super) fn name_host(beat: &mut Heartbeat, id: HostId) {
-    let findings = beat.status.iter_mut().flat_map(|it| &mut it.findings);
+pub(super) fn name_host(heartbeat: &mut Heartbeat, id: HostId) {
+    let findings = heartbeat.status.iter_mut().flat_map(|it| &mut it.findings);
     for finding in findings {
         match &mut finding.component {
             Component::Host(host) | Component::Nic { host, .. } => *host = id,

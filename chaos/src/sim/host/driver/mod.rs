@@ -162,15 +162,15 @@ impl AgentDriver {
         self.step(Input::StreamOpened).await;
         let timings = self.host.settings.timings;
         let mut whole = true;
-        let mut beats = Heartbeats::new(timings);
+        let mut heartbeats = Heartbeats::new(timings);
         loop {
             let changed = tokio::select! {
                 biased;
                 message = stream.down.recv() => match message {
                     Some(ToWorker::Close(reason)) => return self.closed(reason),
                     Some(message) => {
-                        if let ToWorker::HeartbeatAck { sequence, next_beat_ms, .. } = &message {
-                            beats.answered(*next_beat_ms, timings);
+                        if let ToWorker::HeartbeatAck { sequence, next_heartbeat_ms, .. } = &message {
+                            heartbeats.answered(*next_heartbeat_ms, timings);
                             lock(&self.host.link).acknowledged = *sequence;
                         }
                         self.told(message).await
@@ -178,31 +178,31 @@ impl AgentDriver {
                     None => return Ended::Closed,
                 },
                 Some((owner, report)) = self.reports.recv() => self.heard(owner, report).await,
-                () = tokio::time::sleep_until(beats.next) => {
+                () = tokio::time::sleep_until(heartbeats.next) => {
                     whole |= self.look_at_gpus().await | self.step(Input::Tick).await;
                     whole |= self.look_at_host().await;
                     whole |= self.work_on_health().await;
                     whole |= self.hear_old_order().await;
-                    if beats.is_unanswered(timings) {
+                    if heartbeats.is_unanswered(timings) {
                         return Ended::Closed;
                     }
-                    beats.next = Instant::now();
+                    heartbeats.next = Instant::now();
                     false
                 }
             };
             whole |= changed;
-            if changed || beats.next <= Instant::now() {
-                beats.sequence += 1;
-                let sequence = beats.sequence;
+            if changed || heartbeats.next <= Instant::now() {
+                heartbeats.sequence += 1;
+                let sequence = heartbeats.sequence;
                 lock(&self.host.link).sequence = sequence;
                 self.step(Input::HeartbeatSent { sequence }).await;
-                let mut beat = lock(&self.host.agent).heartbeat(sequence, whole);
-                name_host(&mut beat, self.id);
-                if stream.up.try_send(beat).is_err() {
+                let mut heartbeat = lock(&self.host.agent).heartbeat(sequence, whole);
+                name_host(&mut heartbeat, self.id);
+                if stream.up.try_send(heartbeat).is_err() {
                     return Ended::Closed;
                 }
                 whole = false;
-                beats.sent();
+                heartbeats.sent();
             }
         }
     }
@@ -235,9 +235,9 @@ impl AgentDriver {
             ToWorker::HeartbeatAck {
                 leader,
                 sequence,
-                next_beat_ms,
+                next_heartbeat_ms,
             } => {
-                if next_beat_ms.is_some() {
+                if next_heartbeat_ms.is_some() {
                     self.host.reached(Situation::HeartbeatsStretched);
                 }
                 self.step(Input::HeartbeatAcknowledged { leader, sequence })

@@ -173,7 +173,7 @@ impl Restore {
 }
 
 /// Refuses a file from the future: a new group's numbers are derived from this machine's clock
-/// ([`Foundation::restore`]), and must exceed all numbers of the old group.
+/// ([`RebuildTarget::restore`]), and must exceed all numbers of the old group.
 fn refuse_from_the_future(
     file: &Path,
     (replica, saved_ms): (u64, u64),

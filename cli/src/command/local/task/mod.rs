@@ -48,7 +48,7 @@ pub(crate) enum Checkpoint {
     /// Prints when the task should save next, once the duration of a save is known: `begin` measures it.
     Commit(Commit),
     /// Report an unreadable checkpoint of an earlier attempt: later attempts start from the one before
-    Spoil(Spoil),
+    Damage(Damage),
 }
 
 /// `muster task checkpoint begin`
@@ -88,9 +88,9 @@ pub(crate) struct Commit {
     more: bool,
 }
 
-/// `muster task checkpoint spoil`
+/// `muster task checkpoint damage`
 #[derive(Debug, Args)]
-pub(crate) struct Spoil {
+pub(crate) struct Damage {
     /// Its training step
     step: u64,
     /// The defect
@@ -128,8 +128,8 @@ impl Verb {
                 })
             }),
             Self::Checkpoint(Checkpoint::Commit(commit)) => commit.run(options),
-            Self::Checkpoint(Checkpoint::Spoil(Spoil { step, reason })) => say(|epoch| {
-                Ok(ControlRequest::Spoil {
+            Self::Checkpoint(Checkpoint::Damage(Damage { step, reason })) => say(|epoch| {
+                Ok(ControlRequest::Damage {
                     step,
                     reason,
                     epoch,

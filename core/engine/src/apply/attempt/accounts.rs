@@ -54,7 +54,7 @@ impl Step<'_> {
             ended_at: now,
         };
         self.count_reliability(attempt, course.ended_for);
-        let halts = self.halts(id.job, attempt);
+        let pauses = self.pauses(id.job, attempt);
         let joined_later = attempt.tasks.iter().filter_map(|run| {
             let joined = attempt.joined(run.task)?;
             Some((count_gpus(run), course.of_late_member(joined)))
@@ -64,10 +64,10 @@ impl Step<'_> {
         let gpus_later: u32 = joined_later.iter().map(|(gpus, _)| *gpus).sum();
         // Without GPUs the attempt counts as one; if all members joined later, it has nothing of its own.
         if gpus == 0 || gpus > gpus_later {
-            self.write_down(id.job, gpus - gpus_later, &course.times(&halts));
+            self.write_down(id.job, gpus - gpus_later, &course.times(&pauses));
         }
         for (gpus, course) in joined_later.iter().filter(|(gpus, _)| *gpus > 0) {
-            self.write_down(id.job, *gpus, &course.times(&halts));
+            self.write_down(id.job, *gpus, &course.times(&pauses));
         }
         if let Some(vacancy) = attempt.vacancy() {
             self.account_for_vacancy(id.job, vacancy);
@@ -114,7 +114,7 @@ impl Step<'_> {
             ended_for,
             ended_at: now,
         };
-        let times = course.times(&self.halts(id.job, attempt));
+        let times = course.times(&self.pauses(id.job, attempt));
         let gpus = count_gpus(run);
         self.state.reliability.failures += u64::from(ended_for == RestartReason::Infra);
         if gpus > 0 {
@@ -132,9 +132,9 @@ impl Step<'_> {
     }
 
     /// Returns the pauses of an attempt up to now.
-    fn halts(&self, id: JobId, attempt: &Attempt) -> Vec<Pause> {
+    fn pauses(&self, id: JobId, attempt: &Attempt) -> Vec<Pause> {
         let job = self.state.job(id);
-        let open = job.and_then(|job| attempt.open_halt(job, self.state.time));
+        let open = job.and_then(|job| attempt.open_pause(job, self.state.time));
         attempt.pauses.iter().copied().chain(open).collect()
     }
 
@@ -182,24 +182,27 @@ impl AttemptTimeline {
     }
 
     /// Splits its time by use. Pauses are neither work nor a loss.
-    fn times(&self, halts: &[Pause]) -> [(Kind, RestartReason, u64); 4] {
-        let halted_ms = |from: TimeMs, until: TimeMs| -> u64 {
-            halts.iter().map(|halt| halt.within_ms(from, until)).sum()
+    fn times(&self, pauses: &[Pause]) -> [(Kind, RestartReason, u64); 4] {
+        let paused_ms = |from: TimeMs, until: TimeMs| -> u64 {
+            pauses
+                .iter()
+                .map(|pause| pause.within_ms(from, until))
+                .sum()
         };
         let moved_ms = |from: TimeMs, until: TimeMs| {
             let span_ms = until.since(from);
-            span_ms.saturating_sub(halted_ms(from, until))
+            span_ms.saturating_sub(paused_ms(from, until))
         };
         let (began_for, ended_for) = (self.began_for, self.ended_for);
         let start_ms = moved_ms(self.placed_at, self.started_at);
         let kept_ms = moved_ms(self.started_at, self.kept_until);
         let lost_ms = moved_ms(self.kept_until, self.ended_at);
-        let still_ms = halted_ms(self.placed_at, self.ended_at);
+        let still_ms = paused_ms(self.placed_at, self.ended_at);
         [
             (Kind::Restart, began_for, start_ms),
             (Kind::Kept, ended_for, kept_ms),
             (Kind::Work, ended_for, lost_ms),
-            (Kind::Halt, ended_for, still_ms),
+            (Kind::Pause, ended_for, still_ms),
         ]
     }
 }

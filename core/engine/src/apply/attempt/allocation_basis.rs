@@ -14,16 +14,16 @@ use crate::feasibility::Freed;
 use crate::state::{Answer, Attempt, Job, State, TaskRun};
 
 impl Step<'_> {
-    pub(in crate::apply) fn set_standing(
+    pub(in crate::apply) fn set_allocation_basis(
         &mut self,
         job: JobId,
         unit: UnitIndex,
         epoch: AttemptEpoch,
-        standing: &AllocationBasis,
+        allocation_basis: &AllocationBasis,
     ) -> Result<Answer, Rejection> {
         let id = UnitId::new(job, unit);
         let (job, attempt) = self.current_attempt(id, epoch)?;
-        if attempt.allocation_basis == *standing {
+        if attempt.allocation_basis == *allocation_basis {
             return Ok(Answer::Done);
         }
         if attempt.stop.is_some() {
@@ -33,31 +33,31 @@ impl Step<'_> {
                 phase: UnitPhase::Stopping,
             });
         }
-        check_change(self.state, job, attempt, standing)?;
+        check_change(self.state, job, attempt, allocation_basis)?;
         let tasks: Vec<TaskPlacement> = attempt.tasks.iter().map(TaskRun::place).collect();
         let asking = AdmissionRequest {
             job,
             unit,
-            standing,
+            allocation_basis,
             tasks: &tasks,
             freed: &Freed::default(),
         };
         cell_binding::check(self.state, asking)?;
-        self.change_standing(id, standing);
+        self.change_basis(id, allocation_basis);
         Ok(Answer::Done)
     }
 
     /// Changes the allocation basis of an attempt; unbinds or binds its cells.
-    fn change_standing(&mut self, id: UnitId, standing: &AllocationBasis) {
+    fn change_basis(&mut self, id: UnitId, allocation_basis: &AllocationBasis) {
         let job = self.job_mut(id.job);
         let spec = Arc::clone(&job.spec);
         let before = job.attempt_mut(id.unit).allocation_basis.clone();
         self.unbind(&spec, &before);
-        self.set_allocation_basis(id, standing);
-        self.bind(&spec, standing);
+        self.assign_basis(id, allocation_basis);
+        self.bind(&spec, allocation_basis);
         let epoch = self.attempt_mut(id).epoch;
         let allocation = &mut self.state.index.allocation;
-        allocation.note(&spec, (epoch, id), Some(standing));
+        allocation.note(&spec, (epoch, id), Some(allocation_basis));
     }
 }
 
@@ -68,13 +68,13 @@ fn check_change(
     state: &State,
     job: &Job,
     attempt: &Attempt,
-    standing: &AllocationBasis,
+    allocation_basis: &AllocationBasis,
 ) -> Result<(), Rejection> {
     let spec = &job.spec;
     let queue = state.queues.get(spec.queue.as_str());
     let is_virtual_cluster =
         queue.is_some_and(|queue| queue.config.is_virtual_cluster() && !queue.retired);
-    let refused = match (&attempt.allocation_basis, standing) {
+    let refused = match (&attempt.allocation_basis, allocation_basis) {
         _ if spec.scheduling.opportunistic => Some("the job is opportunistic"),
         (_, AllocationBasis::Cells(_)) if !is_virtual_cluster => {
             Some("it is not a virtual cluster")

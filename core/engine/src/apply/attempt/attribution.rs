@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use muster_health::attribution::{
-    self, Attribution, Ended, History, PastFailure, Signature, TaskEnd,
+    self, AttributionOutcome, Ended, History, PastFailure, Signature, TaskEnd,
 };
 use muster_health::state::{FailedEnd, Program};
 use muster_model::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit};
@@ -19,7 +19,7 @@ use muster_model::{evidence, limits};
 use crate::apply::Step;
 use crate::apply::attempt::task_reports::ended_well;
 use crate::apply::attempt::verdict::{self, Verdict};
-use crate::apply::checkpoint::checkpoints::Spoil;
+use crate::apply::checkpoint::checkpoints::Damage;
 use crate::apply::host::health::Place;
 use crate::state::{Attempt, Job, PastAttempt, Running, State, TaskRun, Unit};
 
@@ -27,8 +27,8 @@ use crate::state::{Attempt, Job, PastAttempt, Running, State, TaskRun, Unit};
 const NCCL_CRASH: &str = "nccl_segv";
 
 /// Attribution of an end, with the record of it.
-pub(in crate::apply) struct Attribution {
-    pub(in crate::apply) attribution: Attribution,
+pub(in crate::apply) struct AttributedEnd {
+    pub(in crate::apply) attribution: AttributionOutcome,
     end: FailedEnd,
     /// Whether it ended because something its job names is missing, which supports other reports of missing
     /// things on that host.
@@ -39,31 +39,31 @@ pub(in crate::apply) struct Attribution {
 impl Step<'_> {
     /// Attributes the end of a unit's attempt, whose tasks have all ended; `None` if it ended well, or before
     /// the cluster has its defaults. Marks a checkpoint that the attempt could not read.
-    pub(in crate::apply) fn attribute_end(&mut self, id: UnitId) -> Option<Attribution> {
+    pub(in crate::apply) fn attribute_end(&mut self, id: UnitId) -> Option<AttributedEnd> {
         let Running { job, attempt, .. } = Running::of(self.state, id)?;
-        let mut found = self.blame_of(job, id.unit, attempt)?;
-        self.go_back_one(id, &mut found.attribution.blame);
+        let mut found = self.attribution_of(job, id.unit, attempt)?;
+        self.go_back_one(id, &mut found.attribution.attribution);
         Some(found)
     }
 
     /// Attributes the end of an attempt as if only one of its tasks had ended.
-    pub(in crate::apply) fn blame_of(
+    pub(in crate::apply) fn attribution_of(
         &self,
         job: &Job,
         unit: UnitIndex,
         attempt: &Attempt,
-    ) -> Option<Attribution> {
+    ) -> Option<AttributedEnd> {
         let (attribution, end) = attribute(self.state, job, unit, attempt)?;
-        let blamed = attribution.blame.component.as_ref();
-        let host = blamed.and_then(|component| self.host_of(component));
+        let attributed = attribution.attribution.component.as_ref();
+        let host = attributed.and_then(|component| self.host_of(component));
         let is_known = |host: &HostId| self.state.host(*host).is_some();
         let host = host.or_else(|| end.hosts.iter().copied().find(is_known))?;
-        let component = blamed.cloned().unwrap_or(Component::Host(host));
+        let component = attributed.cloned().unwrap_or(Component::Host(host));
         let mut place = self.place_of(host, &component);
         place.belongs_to(job);
         let exit = verdict::decisive_run(attempt).and_then(|run| run.exit.as_ref());
         let speaks_of_host = exit.is_some_and(Exit::is_missing_file) && !attribution.takes_back;
-        Some(Attribution {
+        Some(AttributedEnd {
             attribution,
             end,
             speaks_of_host,
@@ -73,21 +73,21 @@ impl Step<'_> {
 
     /// Marks the checkpoint that an attempt resumed from as unreadable. Without one, the unreadable file is
     /// the job's own.
-    fn go_back_one(&mut self, id: UnitId, blame: &mut Attribution) {
-        if !blame.measures.contains(&Measure::PreviousCheckpoint) {
+    fn go_back_one(&mut self, id: UnitId, attribution: &mut Attribution) {
+        if !attribution.measures.contains(&Measure::PreviousCheckpoint) {
             return;
         }
         let known = self.state.unit(id);
-        let spoilt = known.and_then(|known| {
+        let damaged = known.and_then(|known| {
             let epoch = known.attempt.as_deref()?.epoch;
             let newest = known.newest_checkpoint()?;
             // A checkpoint saved by the attempt itself was not read by it.
             (newest.epoch < epoch).then_some((epoch, newest.epoch, newest.step))
         });
-        let reason = blame.evidence.first().cloned().unwrap_or_default();
-        let is_marked = spoilt.is_some_and(|(reporter, epoch, step)| {
+        let reason = attribution.evidence.first().cloned().unwrap_or_default();
+        let is_marked = damaged.is_some_and(|(reporter, epoch, step)| {
             let reason = limits::shortened(&reason);
-            let spoil = Spoil {
+            let damage = Damage {
                 job: id.job,
                 unit: id.unit,
                 reporter,
@@ -95,16 +95,16 @@ impl Step<'_> {
                 step,
                 reason,
             };
-            self.spoil_checkpoint(&spoil).is_ok()
+            self.mark_checkpoint_damaged(&damage).is_ok()
         });
         if !is_marked {
-            blame.charge = Charge::User;
-            blame.measures = vec![Measure::Requeue];
+            attribution.charge = Charge::User;
+            attribution.measures = vec![Measure::Requeue];
         }
     }
 
     /// Applies the consequences for the attributed component; the attempt has released everything by now.
-    pub(in crate::apply) fn apply_attribution(&mut self, found: &Attribution) {
+    pub(in crate::apply) fn apply_attribution(&mut self, found: &AttributedEnd) {
         let rules = self.state.health_rules.set.clone();
         self.report_to_health(&found.place, |book, place| {
             let effects = book.ended(&rules, &found.attribution, &found.end, place);
@@ -147,7 +147,7 @@ fn attribute(
     job: &Job,
     unit: UnitIndex,
     attempt: &Attempt,
-) -> Option<(Attribution, FailedEnd)> {
+) -> Option<(AttributionOutcome, FailedEnd)> {
     if !state.has_defaults() {
         return None;
     }
@@ -293,12 +293,13 @@ fn attempts_since_saved(unit: &Unit) -> &[PastAttempt] {
 fn past_failure(past: &PastAttempt) -> Option<PastFailure> {
     let exit = past.exit.as_ref().filter(|exit| exit.code != Some(0))?;
     // A name in the job that is missing on several hosts may still be mistyped: a run elsewhere shows that.
-    let is_sites = |blame: &Attribution| blame.class == Class::Site && !exit.is_missing_file();
-    let is_others = |blame: &Attribution| {
-        let is_schedulers = blame.class == Class::Scheduler;
-        blame.charge == Charge::Infra || is_schedulers || is_sites(blame)
+    let is_sites =
+        |attribution: &Attribution| attribution.class == Class::Site && !exit.is_missing_file();
+    let is_others = |attribution: &Attribution| {
+        let is_schedulers = attribution.class == Class::Scheduler;
+        attribution.charge == Charge::Infra || is_schedulers || is_sites(attribution)
     };
-    let is_own = !past.blame.as_deref().is_some_and(is_others);
+    let is_own = !past.attribution.as_deref().is_some_and(is_others);
     is_own.then(|| PastFailure {
         hosts: past.hosts.iter().copied().collect(),
         signature: Signature::of(exit),
@@ -306,8 +307,8 @@ fn past_failure(past: &PastAttempt) -> Option<PastFailure> {
 }
 
 fn was_sent_elsewhere(past: &PastAttempt) -> bool {
-    let blame = past.blame.as_deref();
-    blame.is_some_and(|blame| blame.measures.contains(&Measure::RetryElsewhere))
+    let attribution = past.attribution.as_deref();
+    attribution.is_some_and(|attribution| attribution.measures.contains(&Measure::RetryElsewhere))
 }
 
 /// Returns the components suspected because an attempt ended well after one that failed elsewhere.
@@ -317,16 +318,17 @@ fn suspects(before: &PastAttempt, attempt: &Attempt) -> Vec<attribution::Suspici
     }
     let first = before.hosts.iter().copied().collect();
     let ran_well_on = attempt.hosts().into_iter().collect();
-    let odd = { before.blame.as_deref() }.and_then(|blame| match blame.component {
-        Some(Component::Host(host)) => Some(host),
-        _ => None,
-    });
+    let odd =
+        { before.attribution.as_deref() }.and_then(|attribution| match attribution.component {
+            Some(Component::Host(host)) => Some(host),
+            _ => None,
+        });
     attribution::suspects(&first, &ran_well_on, odd)
 }
 
 /// Returns the blame to keep: with the charge and consequence of the verdict, which may have had further
 /// reasons.
-pub(in crate::apply) fn settled(blame: &Attribution, verdict: &Verdict) -> Attribution {
+pub(in crate::apply) fn settled(attribution: &Attribution, verdict: &Verdict) -> Attribution {
     let (is_again, is_charged) = match verdict {
         Verdict::Requeued { charged, .. } => (true, *charged),
         Verdict::Failed { charged, .. } => (false, *charged),
@@ -339,7 +341,7 @@ pub(in crate::apply) fn settled(blame: &Attribution, verdict: &Verdict) -> Attri
             ..
         }
     );
-    let charge = match blame.charge {
+    let charge = match attribution.charge {
         _ if is_charged => Charge::User,
         Charge::User if is_infra => Charge::Infra,
         Charge::User => Charge::None,
@@ -355,7 +357,7 @@ pub(in crate::apply) fn settled(blame: &Attribution, verdict: &Verdict) -> Attri
                 | Measure::PreviousCheckpoint
         )
     };
-    let mut measures = blame.measures.clone();
+    let mut measures = attribution.measures.clone();
     measures.retain(|it| *it != Measure::NoRetry && (is_again || !runs_again(it)));
     if !measures.iter().any(runs_again) {
         let next = if is_again {
@@ -368,6 +370,6 @@ pub(in crate::apply) fn settled(blame: &Attribution, verdict: &Verdict) -> Attri
     Attribution {
         charge,
         measures,
-        ..blame.clone()
+        ..attribution.clone()
     }
 }

@@ -22,12 +22,12 @@ pub(in crate::apply) fn check(
 ) -> Result<(), Rejection> {
     let AdmissionRequest {
         job,
-        standing,
+        allocation_basis,
         tasks,
         freed,
         ..
     } = asking;
-    let AllocationBasis::Cells(cells) = standing else {
+    let AllocationBasis::Cells(cells) = allocation_basis else {
         return Ok(());
     };
     let mut allocation = state.index.allocation.clone();
@@ -35,9 +35,10 @@ pub(in crate::apply) fn check(
     for id in freed.claims.iter().chain([&own]) {
         let claimant = state.job(id.job);
         let claim = claimant.and_then(|job| job.unit(id.unit)?.claim.as_deref());
-        if let (Some(claimant), Some(cells)) =
-            (claimant, claim.and_then(|claim| claim.standing.cells()))
-        {
+        if let (Some(claimant), Some(cells)) = (
+            claimant,
+            claim.and_then(|claim| claim.allocation_basis.cells()),
+        ) {
             allocation.release_cells(&Arc::from(claimant.spec.queue.as_str()), cells);
         }
     }
@@ -83,16 +84,16 @@ fn others_than(attempt: &Attempt, task: TaskIndex) -> Vec<TaskPlacement> {
 
 impl Step<'_> {
     /// Binds the cells of a new holder.
-    pub(in crate::apply) fn bind(&mut self, spec: &JobSpec, standing: &AllocationBasis) {
-        if let Some(cells) = standing.cells() {
+    pub(in crate::apply) fn bind(&mut self, spec: &JobSpec, allocation_basis: &AllocationBasis) {
+        if let Some(cells) = allocation_basis.cells() {
             let queue = Arc::from(spec.queue.as_str());
             self.state.index.allocation.bind_cells(&queue, cells);
         }
     }
 
     /// Unbinds the cells of a former holder.
-    pub(in crate::apply) fn unbind(&mut self, spec: &JobSpec, standing: &AllocationBasis) {
-        if let Some(cells) = standing.cells() {
+    pub(in crate::apply) fn unbind(&mut self, spec: &JobSpec, allocation_basis: &AllocationBasis) {
+        if let Some(cells) = allocation_basis.cells() {
             let queue = Arc::from(spec.queue.as_str());
             self.state.index.allocation.release_cells(&queue, cells);
         }
@@ -104,13 +105,13 @@ impl Step<'_> {
         let settled = cells::settle(self.state, before);
         // Host changes apply to the new cells from here on.
         self.state.index.allocation = settled.allocation;
-        for (unit, standing) in settled.attempts {
-            self.set_allocation_basis(unit, &standing);
+        for (unit, allocation_basis) in settled.attempts {
+            self.assign_basis(unit, &allocation_basis);
         }
-        for (unit, standing) in settled.claims {
-            let is_lost = standing == AllocationBasis::Opportunistic;
+        for (unit, allocation_basis) in settled.claims {
+            let is_lost = allocation_basis == AllocationBasis::Opportunistic;
             if let Some(claim) = self.unit_mut(unit).claim.as_mut() {
-                Arc::make_mut(claim).standing = standing;
+                Arc::make_mut(claim).allocation_basis = allocation_basis;
             }
             if is_lost {
                 self.give_up_claim(unit, "its cells are not guaranteed any more");
@@ -119,15 +120,15 @@ impl Step<'_> {
     }
 
     /// Records the allocation basis of an attempt without binding cells.
-    pub(in crate::apply) fn set_allocation_basis(
+    pub(in crate::apply) fn assign_basis(
         &mut self,
         id: UnitId,
-        standing: &AllocationBasis,
+        allocation_basis: &AllocationBasis,
     ) {
         let (before, epoch) = self.edit_attempt(id, |unit| {
             let attempt = unit.attempt.as_mut().map(Arc::make_mut);
             let attempt = attempt.expect("those who stand on some ground are attempts");
-            let before = std::mem::replace(&mut attempt.allocation_basis, standing.clone());
+            let before = std::mem::replace(&mut attempt.allocation_basis, allocation_basis.clone());
             (before, attempt.epoch)
         });
         self.recount(id, |attempt| attempt.allocation_basis = before);
@@ -135,7 +136,7 @@ impl Step<'_> {
             job: id.job,
             unit: id.unit,
             epoch,
-            standing: standing.clone(),
+            allocation_basis: allocation_basis.clone(),
         });
     }
 }

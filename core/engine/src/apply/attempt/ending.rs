@@ -29,11 +29,11 @@ impl Step<'_> {
         let held_until = self.state.job(id.job).map(|job| self.state.held_until(job));
         let unknown_ms = held_until.map_or(0, |until| until.since(self.state.time));
         let (hosts, defaults) = (self.state.hosts.clone(), self.state.job_defaults);
-        let blame = found.as_ref().map(|found| &found.attribution.blame);
+        let attribution = found.as_ref().map(|found| &found.attribution.attribution);
         let circumstances = VerdictInputs {
             hosts: &hosts,
             now: self.state.time,
-            blame,
+            attribution,
         };
         self.forget_attempt(id);
         let job = self.job_mut(id.job);
@@ -59,19 +59,20 @@ impl Step<'_> {
         self.account_for_end(id, &attempt, &verdict);
         self.release(id, &spec, &attempt);
         let hosts = attempt.hosts();
-        let blame = blame.map(|blame| Arc::new(attribution::settled(blame, &verdict)));
+        let attribution =
+            attribution.map(|attribution| Arc::new(attribution::settled(attribution, &verdict)));
         self.emit(EventKind::AttemptEnded {
             job: id.job,
             unit: id.unit,
             epoch: attempt.epoch,
             hosts: hosts.clone(),
             detail: detail_of(&verdict).to_owned(),
-            attribution: blame.clone(),
+            attribution: attribution.clone(),
         });
         let decisive = verdict::decisive_run(&attempt);
         let culprit = decisive.filter(|run| could_not_start(run));
         let culprit = culprit.map(|run| run.host);
-        let culprit = culprit.or_else(|| self.host_to_avoid(blame.as_deref()));
+        let culprit = culprit.or_else(|| self.host_to_avoid(attribution.as_deref()));
         let past = PastAttempt {
             epoch: attempt.epoch,
             number: attempt.number,
@@ -83,7 +84,7 @@ impl Step<'_> {
             gpus: positions_held(self.state, &attempt, &hosts),
             hosts,
             culprit,
-            blame,
+            attribution,
             members: attempt.late_members(),
         };
         if let Some(found) = &found {
@@ -104,9 +105,10 @@ impl Step<'_> {
     }
 
     /// Returns the host that the next attempt should avoid.
-    fn host_to_avoid(&self, blame: Option<&Attribution>) -> Option<HostId> {
-        let blame = blame.filter(|blame| blame.measures.contains(&Measure::Avoid))?;
-        self.host_of(blame.component.as_ref()?)
+    fn host_to_avoid(&self, attribution: Option<&Attribution>) -> Option<HostId> {
+        let attribution =
+            attribution.filter(|attribution| attribution.measures.contains(&Measure::Avoid))?;
+        self.host_of(attribution.component.as_ref()?)
     }
 
     /// Returns an attempt's resources to their hosts.

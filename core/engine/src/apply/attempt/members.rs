@@ -20,7 +20,7 @@ use muster_model::rejection::Rejection;
 use muster_model::time::TimeMs;
 
 use crate::apply::Step;
-use crate::apply::attempt::attribution::Attribution;
+use crate::apply::attempt::attribution::AttributedEnd;
 use crate::apply::attempt::cell_binding;
 use crate::apply::attempt::ending::release_task;
 use crate::apply::attempt::placement::{allocate_task, assigned, infeasible};
@@ -40,7 +40,7 @@ struct MemberDeparture {
     charged: bool,
     delay_ms: u64,
     detail: String,
-    found: Option<Attribution>,
+    found: Option<AttributedEnd>,
 }
 
 impl Step<'_> {
@@ -176,11 +176,11 @@ impl Step<'_> {
             decisive: Some(run.task),
             ..attempt.clone()
         };
-        let found = self.blame_of(job, id.unit, &trial);
+        let found = self.attribution_of(job, id.unit, &trial);
         let circumstances = VerdictInputs {
             hosts: &self.state.hosts,
             now: self.state.time,
-            blame: found.as_ref().map(|found| &found.attribution.blame),
+            attribution: found.as_ref().map(|found| &found.attribution.attribution),
         };
         let held_ms = self.state.held_until(job).since(self.state.time);
         match verdict::judge(&circumstances, job, unit, &trial).held(held_ms) {
@@ -482,7 +482,7 @@ fn check_swap(state: &State, swap: &MemberSwap) -> Result<Vacancy, Rejection> {
     let asking = AdmissionRequest {
         job,
         unit,
-        standing: &attempt.allocation_basis,
+        allocation_basis: &attempt.allocation_basis,
         tasks,
         freed: &freed,
     };

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use muster_model::command::{AllocationBasis, Claim, Move, Moving, StopCause, StopReason};
+use muster_model::command::{AllocationBasis, ClaimSpec, Move, Moving, StopCause, StopReason};
 use muster_model::event::EventKind;
 use muster_model::ids::{HostId, UnitId};
 use muster_model::quota::Defragment;
@@ -22,7 +22,7 @@ use crate::state::{Claim, Purpose, Running, State};
 /// Checks the moves of a claim that is otherwise valid.
 pub(in crate::apply) fn check_moves(
     state: &State,
-    claiming: &Claim,
+    claiming: &ClaimSpec,
     hosts: &BTreeSet<HostId>,
     freed: &Freed,
 ) -> Result<(), Rejection> {
@@ -51,7 +51,7 @@ pub(in crate::apply) fn check_moves(
     Ok(())
 }
 
-fn refused(claiming: &Claim, detail: String) -> Rejection {
+fn refused(claiming: &ClaimSpec, detail: String) -> Rejection {
     Rejection::ClaimInfeasible {
         job: claiming.job,
         unit: claiming.unit,
@@ -62,7 +62,7 @@ fn refused(claiming: &Claim, detail: String) -> Rejection {
 fn check_numbers(
     state: &State,
     config: &Defragment,
-    claiming: &Claim,
+    claiming: &ClaimSpec,
     moving: &Moving,
 ) -> Result<(), String> {
     if !claiming.victims.is_empty() || !claiming.supersedes.is_empty() {
@@ -132,7 +132,12 @@ fn mover<'a>(state: &'a State, one: &Move) -> Result<Running<'a>, String> {
 }
 
 /// Checks that a unit fits at its destination beside all claims in the state, and that its queue permits it.
-fn check_move(state: &State, claiming: &Claim, one: &Move, freed: &Freed) -> Result<(), Rejection> {
+fn check_move(
+    state: &State,
+    claiming: &ClaimSpec,
+    one: &Move,
+    freed: &Freed,
+) -> Result<(), Rejection> {
     let refuse = |detail: String| refused(claiming, detail);
     let Running {
         job,
@@ -155,7 +160,7 @@ fn check_move(state: &State, claiming: &Claim, one: &Move, freed: &Freed) -> Res
         AdmissionRequest {
             job,
             unit,
-            standing: &attempt.allocation_basis,
+            allocation_basis: &attempt.allocation_basis,
             tasks: &one.tasks,
             freed,
         },
@@ -166,7 +171,7 @@ impl Step<'_> {
     /// Makes the claim of a unit for which others are moved, and moves them.
     pub(in crate::apply) fn move_others(
         &mut self,
-        claiming: &Claim,
+        claiming: &ClaimSpec,
         moving: &Moving,
         hosts: &BTreeSet<HostId>,
     ) {
@@ -202,7 +207,7 @@ impl Step<'_> {
     /// Claims the freed room; returns what the moves lose.
     fn reserve_gathered(
         &mut self,
-        claiming: &Claim,
+        claiming: &ClaimSpec,
         moving: &Moving,
         hosts: &BTreeSet<HostId>,
     ) -> u64 {
@@ -219,10 +224,10 @@ impl Step<'_> {
     }
 
     /// Claims the destination of a moved unit.
-    fn reserve_destination(&mut self, claiming: &Claim, one: &Move) {
+    fn reserve_destination(&mut self, claiming: &ClaimSpec, one: &Move) {
         let claim = Claim {
             tasks: Arc::clone(&one.tasks),
-            standing: AllocationBasis::Share,
+            allocation_basis: AllocationBasis::Share,
             purpose: Purpose::Destination {
                 job: claiming.job,
                 unit: claiming.unit,

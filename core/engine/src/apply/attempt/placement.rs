@@ -191,7 +191,7 @@ fn check_room(state: &State, placement: &Placement) -> Result<ByHost, Rejection>
     let asking = AdmissionRequest {
         job,
         unit,
-        standing: &placement.basis,
+        allocation_basis: &placement.basis,
         tasks: &placement.tasks,
         freed: &freed,
     };

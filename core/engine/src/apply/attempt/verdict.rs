@@ -23,7 +23,7 @@ pub(in crate::apply) struct VerdictInputs<'a> {
     /// When the attempt ended.
     pub(in crate::apply) now: TimeMs,
     /// Attribution of a failure; `None` for a success, and before the cluster has its defaults.
-    pub(in crate::apply) blame: Option<&'a Attribution>,
+    pub(in crate::apply) attribution: Option<&'a Attribution>,
 }
 
 /// Next step of a unit whose attempt ended.
@@ -209,23 +209,23 @@ pub(in crate::apply) fn decisive_run(attempt: &Attempt) -> Option<&TaskRun> {
 /// task's own report alone excuses a job that saves nothing in between a few times a day.
 fn excused(circumstances: &VerdictInputs<'_>, run: &TaskRun, unit: &Unit) -> Option<String> {
     let VerdictInputs { hosts, now, .. } = *circumstances;
-    let blame = circumstances.blame?;
-    let goes_back = blame.measures.contains(&Measure::PreviousCheckpoint);
-    if blame.charge != Charge::Infra && !goes_back {
+    let attribution = circumstances.attribution?;
+    let goes_back = attribution.measures.contains(&Measure::PreviousCheckpoint);
+    if attribution.charge != Charge::Infra && !goes_back {
         return None;
     }
     let newest = unit.newest_checkpoint().map(|checkpoint| checkpoint.epoch);
     let excused_before = unit.past.iter().filter(|past| {
-        let blame = past.blame.as_deref();
+        let attribution = past.attribution.as_deref();
         newest.is_none_or(|newest| past.epoch > newest)
             && now.since(past.ended_at) <= DAY_MS
-            && blame.is_some_and(|it| it.charge == Charge::Infra && !it.is_proven())
+            && attribution.is_some_and(|it| it.charge == Charge::Infra && !it.is_proven())
     });
-    if !blame.is_proven() && excused_before.count() >= limits::UNCHARGED_ENDS_PER_DAY_MAX {
+    if !attribution.is_proven() && excused_before.count() >= limits::UNCHARGED_ENDS_PER_DAY_MAX {
         return None;
     }
     let detail = describe(run, hosts);
-    Some(match &blame.component {
+    Some(match &attribution.component {
         Some(component) => format!("{detail}; {} is to blame", name_of(component, hosts)),
         None => detail,
     })
@@ -283,13 +283,14 @@ fn judge_exit(
 /// Whether an attempt on several hosts failed for an unknown reason for the first time, and as many other
 /// hosts are up.
 fn may_try_elsewhere(circumstances: &VerdictInputs<'_>, attempt: &Attempt) -> bool {
-    let asks = |blame: &Attribution| {
-        blame.charge == Charge::User && blame.measures.contains(&Measure::RetryElsewhere)
+    let asks = |attribution: &Attribution| {
+        attribution.charge == Charge::User
+            && attribution.measures.contains(&Measure::RetryElsewhere)
     };
     let used = attempt.hosts();
     // If a member is judged alone, the others continue.
     let is_whole = attempt.runs().all(|run| run.phase.is_terminal());
-    if used.len() < 2 || !is_whole || !circumstances.blame.is_some_and(asks) {
+    if used.len() < 2 || !is_whole || !circumstances.attribution.is_some_and(asks) {
         return false;
     }
     let others = circumstances.hosts.values().filter(|host| {

@@ -50,8 +50,8 @@ impl Step<'_> {
             digest: commit.digest.clone(),
             committed_at,
             save_ms: commit.save_ms,
-            spoiled: None,
-            spoiled_by: None,
+            damaged: None,
+            damaged_by: None,
         };
         let policy = job.spec.lifecycle.checkpoints;
         let forgotten = self.edit_attempt(id, |known| {
@@ -116,18 +116,18 @@ impl Step<'_> {
 
 impl Step<'_> {
     /// Marks a checkpoint that the unit's current attempt could not read. A repetition changes nothing.
-    pub(in crate::apply) fn spoil_checkpoint(
+    pub(in crate::apply) fn mark_checkpoint_damaged(
         &mut self,
-        spoil: &Spoil<'_>,
+        damage: &Damage<'_>,
     ) -> Result<Answer, Rejection> {
-        let Spoil {
+        let Damage {
             job,
             unit,
             reporter,
             epoch,
             step,
             reason,
-        } = *spoil;
+        } = *damage;
         let id = UnitId::new(job, unit);
         self.current_attempt(id, reporter)?;
         require_length("reason", reason, "TEXT_BYTES_MAX", limits::TEXT_BYTES_MAX)?;
@@ -139,17 +139,17 @@ impl Step<'_> {
             None => {
                 return Err(Rejection::UnknownCheckpoint { job, epoch, step });
             }
-            Some(checkpoint) if checkpoint.spoiled.is_some() => return Ok(Answer::Done),
+            Some(checkpoint) if checkpoint.damaged.is_some() => return Ok(Answer::Done),
             Some(_) => {}
         }
         self.edit_attempt(id, |known| {
             for checkpoint in known.checkpoints.iter_mut().filter(|it| is_named(it)) {
-                checkpoint.spoiled = Some(reason.to_owned());
-                checkpoint.spoiled_by = Some(reporter);
+                checkpoint.damaged = Some(reason.to_owned());
+                checkpoint.damaged_by = Some(reporter);
             }
             retention::spare_reusable_folders(known);
         });
-        self.emit(EventKind::CheckpointSpoiled {
+        self.emit(EventKind::CheckpointDamaged {
             job,
             unit,
             epoch,
@@ -173,8 +173,8 @@ fn end_row_of_swaps(unit: &mut Unit) {
     }
 }
 
-/// Arguments of [`muster_model::command::CheckpointCommand::SpoilCheckpoint`].
-pub(in crate::apply) struct Spoil<'a> {
+/// Arguments of [`muster_model::command::CheckpointCommand::MarkCheckpointDamaged`].
+pub(in crate::apply) struct Damage<'a> {
     pub(in crate::apply) job: JobId,
     pub(in crate::apply) unit: UnitIndex,
     pub(in crate::apply) reporter: AttemptEpoch,

@@ -7,7 +7,7 @@ use muster_model::command::CheckpointCommand;
 use muster_model::rejection::Rejection;
 
 use crate::apply::Step;
-use crate::apply::checkpoint::checkpoints::Spoil;
+use crate::apply::checkpoint::checkpoints::Damage;
 use crate::state::Answer;
 
 impl Step<'_> {
@@ -19,7 +19,7 @@ impl Step<'_> {
                 checkpoint,
                 ..
             } => self.commit_checkpoint(*job, *unit, checkpoint),
-            CheckpointCommand::SpoilCheckpoint {
+            CheckpointCommand::MarkCheckpointDamaged {
                 job,
                 unit,
                 reporter,
@@ -27,7 +27,7 @@ impl Step<'_> {
                 step,
                 reason,
                 ..
-            } => self.spoil_checkpoint(&Spoil {
+            } => self.mark_checkpoint_damaged(&Damage {
                 job: *job,
                 unit: *unit,
                 reporter: *reporter,

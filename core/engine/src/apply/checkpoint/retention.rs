@@ -27,7 +27,7 @@ pub(in crate::apply) fn retain(unit: &mut Unit, policy: CheckpointPolicy) -> For
     };
     let is_milestone = |checkpoint: &Checkpoint| {
         let every = policy.kept_every.unwrap_or(0);
-        every > 0 && checkpoint.step.is_multiple_of(every) && checkpoint.spoiled.is_none()
+        every > 0 && checkpoint.step.is_multiple_of(every) && checkpoint.damaged.is_none()
     };
     let mut position = 0;
     let mut forgotten = Vec::new();
@@ -54,7 +54,7 @@ pub(in crate::apply) fn retain(unit: &mut Unit, policy: CheckpointPolicy) -> For
 fn oldest_kept(checkpoints: &[Checkpoint], kept_min: u32) -> Option<usize> {
     let kept_min = kept_min.max(limits::CHECKPOINTS_KEPT_MIN);
     let newest_first = checkpoints.iter().enumerate().rev();
-    let mut good = newest_first.filter(|(_, checkpoint)| checkpoint.spoiled.is_none());
+    let mut good = newest_first.filter(|(_, checkpoint)| checkpoint.damaged.is_none());
     let oldest = good.nth((kept_min - 1) as usize);
     oldest.map(|(position, _)| position)
 }
@@ -77,7 +77,7 @@ fn remove(unit: &mut Unit, forgotten: Vec<Checkpoint>) {
 /// Spares folders that a later attempt may write again: those from the newest readable checkpoint on, and
 /// those that contain a kept one.
 pub(in crate::apply) fn spare_reusable_folders(unit: &mut Unit) {
-    let good = unit.checkpoints.iter().filter(|it| it.spoiled.is_none());
+    let good = unit.checkpoints.iter().filter(|it| it.damaged.is_none());
     let newest = good.map(|it| it.step).max();
     let kept = &unit.checkpoints;
     unit.removals.retain(|removal| {

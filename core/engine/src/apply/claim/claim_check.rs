@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_model::command::{Claim, Victim};
+use muster_model::command::{ClaimSpec, Victim};
 use muster_model::ids::{HostId, JobId, UnitId};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
@@ -13,11 +13,11 @@ use crate::apply::attempt::{cell_binding, moves};
 use crate::apply::job::admission::{self, AdmissionRequest};
 use crate::feasibility::{self, Freed, Requester};
 use crate::rights::{Preemptor, Rights, Subject};
-use crate::state::{AllocationBasis, AttemptKey, Job, Purpose, Running, State, amounts_of};
+use crate::state::{AttemptKey, BasisKind, Job, Purpose, Running, State, amounts_of};
 
 /// Checks a claim; returns its hosts.
-pub fn check_claim(state: &State, claiming: &Claim) -> Result<BTreeSet<HostId>, Rejection> {
-    let Claim { job: id, unit, .. } = *claiming;
+pub fn check_claim(state: &State, claiming: &ClaimSpec) -> Result<BTreeSet<HostId>, Rejection> {
+    let ClaimSpec { job: id, unit, .. } = *claiming;
     check_unit(state, claiming.unit_id(), &claiming.tasks)?;
     let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
     let refuse = |detail: String| Rejection::ClaimInfeasible {
@@ -38,7 +38,7 @@ pub fn check_claim(state: &State, claiming: &Claim) -> Result<BTreeSet<HostId>, 
     Ok(hosts)
 }
 
-fn check_numbers(state: &State, claiming: &Claim, job: &Job) -> Result<(), String> {
+fn check_numbers(state: &State, claiming: &ClaimSpec, job: &Job) -> Result<(), String> {
     if job
         .unit(claiming.unit)
         .is_some_and(|known| known.claim.is_some())
@@ -69,7 +69,7 @@ fn check_numbers(state: &State, claiming: &Claim, job: &Job) -> Result<(), Strin
 
 /// Returns what counts as free for a claim: the resources of its victims, of the units it moves, of stopping
 /// attempts and of superseded claims; for a claim without any of these, the resources of all attempts.
-fn freed(state: &State, claiming: &Claim) -> Freed {
+fn freed(state: &State, claiming: &ClaimSpec) -> Freed {
     let moves = claiming.moving.iter().flat_map(|moving| &moving.moves);
     let mut attempts: BTreeSet<UnitId> = stopped(claiming).map(Victim::unit_id).collect();
     let is_reservation = attempts.is_empty();
@@ -91,7 +91,7 @@ fn freed(state: &State, claiming: &Claim) -> Freed {
 }
 
 /// Returns the attempts that a claim stops: its victims and the ones it moves.
-fn stopped(claiming: &Claim) -> impl Iterator<Item = &Victim> {
+fn stopped(claiming: &ClaimSpec) -> impl Iterator<Item = &Victim> {
     let moves = claiming.moving.iter().flat_map(|moving| &moving.moves);
     claiming.victims.iter().chain(moves.map(|one| &one.attempt))
 }
@@ -105,12 +105,12 @@ fn stopping_on(state: &State, host: HostId) -> impl Iterator<Item = UnitId> {
 
 /// Checks that every victim holds claimed resources and that the unit may preempt it; likewise superseded
 /// claims, for which a higher priority in the same queue is enough.
-fn check_rights(state: &State, claiming: &Claim, job: &Job) -> Result<(), String> {
+fn check_rights(state: &State, claiming: &ClaimSpec, job: &Job) -> Result<(), String> {
     let amounts = amounts_of(&state.hosts, &job.spec, &claiming.tasks);
     let preemptor = Preemptor {
         job,
         unit: claiming.unit,
-        standing: &claiming.basis,
+        allocation_basis: &claiming.basis,
         amounts: &amounts,
     };
     let mut rights = Rights::of(state, preemptor);
@@ -151,7 +151,7 @@ fn check_rights(state: &State, claiming: &Claim, job: &Job) -> Result<(), String
 }
 
 /// Returns the attempts that a claim stops, each of which holds some of the claimed resources.
-fn held_by_stopped<'a>(state: &'a State, claiming: &Claim) -> Result<Vec<Subject<'a>>, String> {
+fn held_by_stopped<'a>(state: &'a State, claiming: &ClaimSpec) -> Result<Vec<Subject<'a>>, String> {
     let claimed: BTreeSet<_> = claiming.tasks.iter().flat_map(|task| &task.gpus).collect();
     let hosts: BTreeSet<HostId> = claiming.tasks.iter().map(|task| task.host).collect();
     let mut subjects = Vec::with_capacity(claiming.victims.len());
@@ -185,7 +185,7 @@ fn held_by_stopped<'a>(state: &'a State, claiming: &Claim) -> Result<Vec<Subject
 }
 
 /// Whether the claim is impossible if a victim continues: it frees CPUs or memory, or a limit requires it.
-fn is_needed(state: &State, claiming: &Claim, victim: UnitId) -> bool {
+fn is_needed(state: &State, claiming: &ClaimSpec, victim: UnitId) -> bool {
     let Some(job) = state.job(claiming.job) else {
         return false;
     };
@@ -199,14 +199,14 @@ fn is_needed(state: &State, claiming: &Claim, victim: UnitId) -> bool {
 /// Checks the limits of the queues as of the end of its victims and of all stopping attempts.
 fn check_admission(
     state: &State,
-    claiming: &Claim,
+    claiming: &ClaimSpec,
     job: &Job,
     freed: &Freed,
 ) -> Result<(), Rejection> {
     let mut later = freed.clone();
     if !freed.all_attempts {
         let classes = state.index.attempts.iter();
-        let stopping = classes.take_while(|(class, _)| class.ground == AllocationBasis::Stopping);
+        let stopping = classes.take_while(|(class, _)| class.ground == BasisKind::Stopping);
         let keys = stopping.flat_map(|(_, keys)| keys);
         later.attempts.extend(keys.map(AttemptKey::unit_id));
     }
@@ -214,11 +214,11 @@ fn check_admission(
 }
 
 /// Returns the request of a claim, with what counts as free for it.
-fn asking<'a>(claiming: &'a Claim, job: &'a Job, freed: &'a Freed) -> AdmissionRequest<'a> {
+fn asking<'a>(claiming: &'a ClaimSpec, job: &'a Job, freed: &'a Freed) -> AdmissionRequest<'a> {
     AdmissionRequest {
         job,
         unit: claiming.unit,
-        standing: &claiming.basis,
+        allocation_basis: &claiming.basis,
         tasks: &claiming.tasks,
         freed,
     }

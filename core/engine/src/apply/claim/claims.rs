@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_model::command::{Claim, HostRegistration, StopCause, StopReason, TaskPlacement};
+use muster_model::command::{ClaimSpec, HostRegistration, StopCause, StopReason, TaskPlacement};
 use muster_model::event::EventKind;
 use muster_model::host::{Host, HostClaim};
 use muster_model::ids::{GpuUuid, HostId, JobId, UnitId, UnitIndex};
@@ -16,7 +16,7 @@ use crate::apply::claim::claim_check::{check_claim, units_of};
 use crate::state::{Answer, Claim, Purpose, UsageKind, amounts_of};
 
 impl Step<'_> {
-    pub(in crate::apply) fn claim(&mut self, claiming: &Claim) -> Result<Answer, Rejection> {
+    pub(in crate::apply) fn claim(&mut self, claiming: &ClaimSpec) -> Result<Answer, Rejection> {
         let hosts = check_claim(self.state, claiming)?;
         for superseded in &claiming.supersedes {
             self.give_up_claim(*superseded, "replaced by another unit's claim");
@@ -37,7 +37,7 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    pub(in crate::apply) fn emit_claimed(&mut self, claiming: &Claim) {
+    pub(in crate::apply) fn emit_claimed(&mut self, claiming: &ClaimSpec) {
         self.emit(EventKind::UnitClaimed {
             job: claiming.job,
             unit: claiming.unit,
@@ -68,12 +68,12 @@ impl Step<'_> {
     }
 
     /// Builds the record of a claim.
-    pub(in crate::apply) fn claim_of(&self, claiming: &Claim) -> Claim {
+    pub(in crate::apply) fn claim_of(&self, claiming: &ClaimSpec) -> Claim {
         Claim {
             revision: self.state.revision,
             since: self.state.time,
             tasks: Arc::clone(&claiming.tasks),
-            standing: claiming.basis.clone(),
+            allocation_basis: claiming.basis.clone(),
             victims: claiming.victims.clone(),
             expected_at: claiming.expected_at,
             purpose: Purpose::Ordinary,
@@ -91,7 +91,7 @@ impl Step<'_> {
                 .collect();
             self.edit_host(*host, |host| mark(host, &here, id, &spec));
         }
-        self.bind(&spec, &claim.standing);
+        self.bind(&spec, &claim.allocation_basis);
         let amounts = amounts_of(&self.state.hosts, &spec, &claim.tasks);
         self.state
             .index
@@ -124,7 +124,7 @@ impl Step<'_> {
         self.state
             .index
             .remove_usage(&spec, UsageKind::Claimed, &amounts);
-        self.unbind(&spec, &claim.standing);
+        self.unbind(&spec, &claim.allocation_basis);
         let hosts: BTreeSet<HostId> = claim.tasks.iter().map(|task| task.host).collect();
         for host in hosts {
             self.edit_host(host, |host| unmark(host, id));

@@ -19,7 +19,7 @@ impl Step<'_> {
         }
     }
 
-    pub(in crate::apply) fn leader_began(&mut self, replica: ReplicaId) -> Answer {
+    pub(in crate::apply) fn leadership_started(&mut self, replica: ReplicaId) -> Answer {
         let epoch = LeadershipEpoch(self.state.revision.get());
         self.state.leadership = Leadership {
             replica,

@@ -42,21 +42,21 @@ impl Step<'_> {
         }
         for replica in found.values() {
             if known.get(replica.id) != Some(*replica) {
-                let standing = if replica.votes {
+                let allocation_basis = if replica.votes {
                     ReplicaMembership::Voter
                 } else {
                     ReplicaMembership::Learner
                 };
-                self.tell_replica(replica, standing);
+                self.tell_replica(replica, allocation_basis);
             }
         }
     }
 
-    fn tell_replica(&mut self, replica: &ReplicaRecord, standing: ReplicaMembership) {
+    fn tell_replica(&mut self, replica: &ReplicaRecord, allocation_basis: ReplicaMembership) {
         self.emit(EventKind::ReplicaChanged(ReplicaChanged {
             replica: replica.id,
             address: replica.address.clone(),
-            membership: standing,
+            membership: allocation_basis,
         }));
     }
 }

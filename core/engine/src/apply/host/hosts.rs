@@ -160,7 +160,7 @@ impl Step<'_> {
         let changed = changed_healths(self.state.host(id), &gpus);
         let revalued = self.holders_of_changed_models(id, &gpus);
         self.count_usage(&revalued, false);
-        let learnt_before = self.reported_location(id);
+        let reported_before = self.reported_location(id);
         let uuids = |gpus: &[Gpu]| gpus.iter().map(|gpu| gpu.uuid).collect::<Vec<_>>();
         let (news, returned) = self.edit_host(id, |host| {
             let news = uuids(&host.gpus) != uuids(&gpus)
@@ -179,7 +179,7 @@ impl Step<'_> {
         });
         self.count_usage(&revalued, true);
         self.refresh_limits(id);
-        self.update_location(id, &learnt_before);
+        self.update_location(id, &reported_before);
         self.announce(id, registration, news || new, returned && !new);
         for (uuid, health) in changed {
             self.emit(EventKind::GpuHealthChanged {
@@ -306,7 +306,7 @@ impl Step<'_> {
 fn place_of(host: &Host, gpus: &[Gpu], registration: &HostRegistration) -> Arc<ReportedTopology> {
     let is_presented = |gpu: &&Gpu| registration.gpus.iter().any(|given| given.uuid == gpu.uuid);
     let absent = gpus.iter().filter(|gpu| !is_presented(gpu));
-    let tree = registration.learnt.clone();
+    let tree = registration.reported.clone();
     let tree = tree.with_absent(&host.reported_topology, absent.map(|gpu| gpu.uuid));
     if tree == *host.reported_topology {
         Arc::clone(&host.reported_topology)
@@ -380,7 +380,7 @@ fn changed_healths(host: Option<&Host>, gpus: &[Gpu]) -> Vec<(GpuUuid, GpuHealth
 fn broken_rule(registration: &HostRegistration) -> Option<Violation> {
     broken_text(registration)
         .or_else(|| broken_gpus(&registration.gpus))
-        .or_else(|| registration.learnt.broken_rule("learnt"))
+        .or_else(|| registration.reported.broken_rule("learnt"))
 }
 
 fn broken_text(registration: &HostRegistration) -> Option<Violation> {

@@ -18,7 +18,7 @@ use crate::state::{
 pub(in crate::apply) struct AdmissionRequest<'a> {
     pub(in crate::apply) job: &'a Job,
     pub(in crate::apply) unit: UnitIndex,
-    pub(in crate::apply) standing: &'a AllocationBasis,
+    pub(in crate::apply) allocation_basis: &'a AllocationBasis,
     pub(in crate::apply) tasks: &'a [TaskPlacement],
     /// Resources that are being released for it.
     pub(in crate::apply) freed: &'a Freed,
@@ -38,10 +38,10 @@ pub(in crate::apply) fn check(
 ) -> Result<(), Rejection> {
     let queue = state.queues.get(asking.job.spec.queue.as_str());
     let queue = queue.expect("jobs are in queues that exist");
-    check_standing(queue, asking)?;
+    check_basis(queue, asking)?;
     let is_free = |queue: &str| {
         let known = state.queues.get(queue);
-        known.is_none_or(|queue| is_unlimited(&queue.config, asking.standing))
+        known.is_none_or(|queue| is_unlimited(&queue.config, asking.allocation_basis))
     };
     if within(&asking.job.spec.queue).all(is_free) {
         return Ok(());
@@ -56,14 +56,19 @@ pub(in crate::apply) fn check(
 }
 
 /// Whether no usage has to be summed up for the queue.
-fn is_unlimited(config: &QueueConfig, standing: &AllocationBasis) -> bool {
+fn is_unlimited(config: &QueueConfig, allocation_basis: &AllocationBasis) -> bool {
     let no_limits = muster_model::quota::Limits::default();
-    let borrows = config.borrow || *standing != AllocationBasis::Share;
+    let borrows = config.borrow || *allocation_basis != AllocationBasis::Share;
     config.limit == no_limits && config.user_limit == no_limits && borrows
 }
 
-fn check_standing(queue: &Queue, asking: AdmissionRequest<'_>) -> Result<(), Rejection> {
-    let detail = basis_mismatch(queue, &asking.job.spec, asking.standing, asking.tasks);
+fn check_basis(queue: &Queue, asking: AdmissionRequest<'_>) -> Result<(), Rejection> {
+    let detail = basis_mismatch(
+        queue,
+        &asking.job.spec,
+        asking.allocation_basis,
+        asking.tasks,
+    );
     detail.map_or(Ok(()), |detail| {
         Err(Rejection::CellsUnsafe {
             queue: queue.name.to_string(),
@@ -77,12 +82,12 @@ fn check_standing(queue: &Queue, asking: AdmissionRequest<'_>) -> Result<(), Rej
 pub fn basis_mismatch(
     queue: &Queue,
     spec: &JobSpec,
-    standing: &AllocationBasis,
+    allocation_basis: &AllocationBasis,
     tasks: &[TaskPlacement],
 ) -> Option<&'static str> {
     let is_virtual_cluster = queue.config.is_virtual_cluster() && !queue.retired;
     let asks_gpus = tasks.iter().any(|task| !task.gpus.is_empty());
-    match standing {
+    match allocation_basis {
         AllocationBasis::Opportunistic if spec.scheduling.opportunistic => None,
         _ if spec.scheduling.opportunistic => Some("the job is opportunistic"),
         AllocationBasis::Opportunistic if !is_virtual_cluster => {
@@ -147,7 +152,7 @@ fn check_queue(
             });
         }
     }
-    if !queue.config.borrow && *asking.standing == AllocationBasis::Share {
+    if !queue.config.borrow && *asking.allocation_basis == AllocationBasis::Share {
         let usage = usage.map_or(&none, |usage| &usage.total);
         let whose = UsageScope {
             queue: &queue.name,

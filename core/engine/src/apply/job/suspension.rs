@@ -103,21 +103,23 @@ impl Step<'_> {
     /// Ends a suspension: the job is resumed or ends.
     pub(in crate::apply) fn end_suspension(&mut self, id: JobId) {
         if self.state.index.suspended.remove(&id).is_some() {
-            self.note_halts(id);
+            self.note_pauses(id);
             self.edit_job(id, |job| job.suspension = None);
             self.touch_hosts_of(id);
         }
     }
 
     /// Records the pauses from the suspension up to now.
-    fn note_halts(&mut self, id: JobId) {
+    fn note_pauses(&mut self, id: JobId) {
         let now = self.state.time;
         let job = self.job_mut(id);
-        let halts: Vec<_> = { job.units.iter() }
-            .filter_map(|(unit, known)| Some((*unit, known.attempt.as_ref()?.open_halt(job, now)?)))
+        let pauses: Vec<_> = { job.units.iter() }
+            .filter_map(|(unit, known)| {
+                Some((*unit, known.attempt.as_ref()?.open_pause(job, now)?))
+            })
             .collect();
-        for (unit, halt) in halts {
-            job.attempt_mut(unit).remember_halt(halt);
+        for (unit, pause) in pauses {
+            job.attempt_mut(unit).remember_pause(pause);
         }
     }
 

@@ -118,9 +118,9 @@ fn held(unit: &Unit) -> impl Iterator<Item = &CellId> {
         .attempt
         .as_ref()
         .map(|attempt| &attempt.allocation_basis);
-    let claim = unit.claim.as_ref().map(|claim| &claim.standing);
+    let claim = unit.claim.as_ref().map(|claim| &claim.allocation_basis);
     let standings = attempt.into_iter().chain(claim);
-    standings.flat_map(|standing| match standing {
+    standings.flat_map(|allocation_basis| match allocation_basis {
         AllocationBasis::Cells(cells) => cells.as_slice(),
         AllocationBasis::Share | AllocationBasis::Opportunistic => &[],
     })

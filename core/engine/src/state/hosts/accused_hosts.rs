@@ -17,8 +17,8 @@ impl State {
         for job in self.jobs.values() {
             let past = job.units.values().flat_map(|unit| &unit.past);
             let against = past.filter_map(accusation);
-            for (host, blame) in against.filter(|(host, _)| hosts.contains(host)) {
-                if blame.is_proven() {
+            for (host, attribution) in against.filter(|(host, _)| hosts.contains(host)) {
+                if attribution.is_proven() {
                     proven.insert(host);
                 } else {
                     users.entry(host).or_default().insert(&job.spec.user);
@@ -32,13 +32,13 @@ impl State {
 
 /// Returns the host that a single-host attempt ran on, if its end was charged to the infrastructure.
 fn accusation(past: &PastAttempt) -> Option<(HostId, &Attribution)> {
-    let blame = past.blame.as_deref()?;
+    let attribution = past.attribution.as_deref()?;
     let is_hardware = matches!(
-        blame.class,
+        attribution.class,
         Class::Gpu | Class::Host | Class::Nic | Class::Storage
     );
     match past.hosts[..] {
-        [host] if is_hardware && blame.charge == Charge::Infra => Some((host, blame)),
+        [host] if is_hardware && attribution.charge == Charge::Infra => Some((host, attribution)),
         _ => None,
     }
 }

@@ -46,8 +46,9 @@ impl Unit {
     fn to_be_retried_off(&self) -> &[HostId] {
         let last = self.past.last();
         let sent_elsewhere = last.filter(|past| {
-            let blame = past.blame.as_deref();
-            blame.is_some_and(|blame| blame.measures.contains(&Measure::RetryElsewhere))
+            let attribution = past.attribution.as_deref();
+            attribution
+                .is_some_and(|attribution| attribution.measures.contains(&Measure::RetryElsewhere))
         });
         sent_elsewhere.map_or(&[], |past| &past.hosts)
     }

@@ -13,13 +13,13 @@ impl Unit {
     #[must_use]
     pub fn newest_checkpoint(&self) -> Option<&Checkpoint> {
         let mut newest_first = self.checkpoints.iter().rev();
-        newest_first.find(|checkpoint| checkpoint.spoiled.is_none())
+        newest_first.find(|checkpoint| checkpoint.damaged.is_none())
     }
 
     /// Whether an attempt committed a checkpoint with a higher step than the one it resumed from.
     #[must_use]
     pub fn has_progressed_in(&self, epoch: AttemptEpoch) -> bool {
-        let good = || self.checkpoints.iter().filter(|it| it.spoiled.is_none());
+        let good = || self.checkpoints.iter().filter(|it| it.damaged.is_none());
         let begun_from = good().rfind(|it| it.epoch < epoch);
         let newest = good().rfind(|it| it.epoch == epoch);
         match (newest, begun_from) {
@@ -32,7 +32,7 @@ impl Unit {
     #[must_use]
     pub fn bad_in_a_row(&self) -> u32 {
         let newest_first = self.checkpoints.iter().rev();
-        let bad = newest_first.take_while(|checkpoint| checkpoint.spoiled.is_some());
+        let bad = newest_first.take_while(|checkpoint| checkpoint.damaged.is_some());
         u32::try_from(bad.count()).unwrap_or(u32::MAX)
     }
 

@@ -103,7 +103,7 @@ pub struct Unit {
     pub swaps: u32,
     /// Consecutive attempts that failed without a newer checkpoint.
     pub without_progress: u32,
-    /// Checkpoints whose folders a worker is ordered to remove, oldest first, at most `REMOVALS_TOLD_MAX`.
+    /// Checkpoints whose folders a worker is ordered to remove, oldest first, at most `REMOVALS_PER_UNIT_MAX`.
     pub removals: Vec<Removal>,
 }
 
@@ -140,7 +140,7 @@ pub struct Claim {
     /// Target placement of the unit, in task order.
     pub tasks: Arc<[TaskPlacement]>,
     /// Allocation basis.
-    pub standing: AllocationBasis,
+    pub allocation_basis: AllocationBasis,
     /// Attempts stopped for it; empty if it waits for other work to end on its own.
     pub victims: Vec<Victim>,
     /// When the resources are expected to be free; `None` if unknown.
@@ -200,7 +200,7 @@ pub struct Attempt {
     /// History of its members; `None` until the first one leaves alone.
     pub membership: Option<Box<Membership>>,
     /// Intervals in which its tasks were paused by a suspension, in order; the open one is not included
-    /// ([`Attempt::open_halt`]).
+    /// ([`Attempt::open_pause`]).
     pub pauses: Vec<Pause>,
 }
 
@@ -242,7 +242,7 @@ pub struct PastAttempt {
     /// to it.
     pub culprit: Option<HostId>,
     /// Attribution of the failure; `None` if it ended well or before attribution was enabled.
-    pub blame: Option<Arc<Attribution>>,
+    pub attribution: Option<Arc<Attribution>>,
     /// GPUs held on each of these hosts: one bit per position in [`Host::gpus`](super::Host::gpus). Empty for
     /// attempts that ended before this was recorded.
     pub gpus: Vec<u128>,

@@ -34,20 +34,20 @@ impl Attempt {
     /// Returns the current pause: from the suspension of the job, or the placement if later, until the stop
     /// order, which resumes the tasks. `None` if they are not paused or the pause is empty.
     #[must_use]
-    pub fn open_halt(&self, job: &Job, now: TimeMs) -> Option<Pause> {
+    pub fn open_pause(&self, job: &Job, now: TimeMs) -> Option<Pause> {
         let suspension = job.suspension.as_ref();
         let suspension = suspension.filter(|_| job.spec.lifecycle.suspend == SuspendMode::Keep)?;
-        let halt = Pause {
+        let pause = Pause {
             from: suspension.at.max(self.placed_at),
             until: self.stop.as_ref().map_or(now, |stop| stop.at),
         };
-        (halt.span_ms() > 0).then_some(halt)
+        (pause.span_ms() > 0).then_some(pause)
     }
 
     /// Records a pause. Above the maximum, the two oldest are merged into one of the same total length that
     /// ends when the younger one did.
-    pub fn remember_halt(&mut self, halt: Pause) {
-        self.pauses.push(halt);
+    pub fn remember_pause(&mut self, pause: Pause) {
+        self.pauses.push(pause);
         if self.pauses.len() > limits::PAUSES_PER_ATTEMPT_MAX {
             let oldest = self.pauses.remove(0);
             let next = &mut self.pauses[0];
@@ -60,15 +60,15 @@ impl Attempt {
 mod tests {
     use super::*;
 
-    fn halt(from: u64, until: u64) -> Pause {
+    fn pause(from: u64, until: u64) -> Pause {
         let (from, until) = (TimeMs(from), TimeMs(until));
         Pause { from, until }
     }
 
     #[test]
     fn a_part_of_a_halt_lies_between_two_times() {
-        let halt = halt(10, 20);
-        let within = |from, until| halt.within_ms(TimeMs(from), TimeMs(until));
+        let pause = pause(10, 20);
+        let within = |from, until| pause.within_ms(TimeMs(from), TimeMs(until));
         assert_eq!(
             [
                 within(0, 30),

@@ -82,8 +82,8 @@ impl Runner {
             "kept {} GPU ms, {permille:?} permille\n",
             ledger.kept_gpu_ms
         );
-        if ledger.halted_gpu_ms > 0 {
-            text += &format!("paused: {}\n", ledger.halted_gpu_ms);
+        if ledger.paused_gpu_ms > 0 {
+            text += &format!("paused: {}\n", ledger.paused_gpu_ms);
         }
         for (_, cause, loss) in ledger.causes() {
             if loss.total_gpu_ms() > 0 {
@@ -95,8 +95,8 @@ impl Runner {
         Ok(text)
     }
 
-    /// `spoil JOB STEP EPOCH [epoch=REPORTER]`.
-    pub(crate) fn spoil(
+    /// `damage JOB STEP EPOCH [epoch=REPORTER]`.
+    pub(crate) fn damage(
         &mut self,
         args: &mut Args<'_>,
         leader: LeadershipEpoch,
@@ -104,15 +104,17 @@ impl Runner {
         let job = self.job(args)?;
         let (step, epoch) = (args.positional()?, AttemptEpoch(args.positional()?));
         let (unit, reporter) = self.attempt(args, job, TaskIndex(0))?;
-        Ok(Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
-            leader,
-            job,
-            unit,
-            reporter,
-            epoch,
-            step,
-            reason: "its digest differs".to_owned(),
-        }))
+        Ok(Command::Checkpoint(
+            CheckpointCommand::MarkCheckpointDamaged {
+                leader,
+                job,
+                unit,
+                reporter,
+                epoch,
+                step,
+                reason: "its digest differs".to_owned(),
+            },
+        ))
     }
 }
 

@@ -45,7 +45,7 @@ scripts! {
     claims,
     checkpoint_fencing,
     checkpoint_retention,
-    checkpoint_spoiled,
+    checkpoint_damaged,
     dependencies,
     drain,
     exit_rules,

@@ -29,7 +29,7 @@ use muster_model::ids::{
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
 
-use crate::apply_scripts::scheduling::{ask, standing};
+use crate::apply_scripts::scheduling::{allocation_basis, ask};
 use crate::apply_scripts::show::Show;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -130,7 +130,7 @@ impl Runner {
             "host_health" => host_health(args, leader),
             "gpu_health" => gpu_health(args, leader),
             "checkpoint" => self.checkpoint(args, leader),
-            "spoil" => self.spoil(args, leader),
+            "spoil" => self.damage(args, leader),
             "defaults" => Self::defaults(args, leader),
             "replicas" => Self::replicas(args, leader),
             "queue" => Ok(Command::Config(ConfigCommand::SetQueue {
@@ -282,7 +282,7 @@ impl Runner {
             job,
             unit,
             tasks,
-            basis: standing(args)?,
+            basis: allocation_basis(args)?,
             barrier: args.key_or("barrier", false)?,
         }))
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_model::command::{AllocationBasis, Claim, Command, ConfigCommand, Move, Moving, Victim};
+use muster_model::command::{
+    AllocationBasis, ClaimSpec, Command, ConfigCommand, Move, Moving, Victim,
+};
 use muster_model::ids::{HostId, JobId, LeadershipEpoch, UnitId, UnitIndex};
 use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueTree,
@@ -97,12 +99,12 @@ impl Runner {
         for name in names(args.key("supersedes")?) {
             supersedes.push(UnitId::new(self.named(&name)?, UnitIndex(0)));
         }
-        Ok(Command::Claim(Claim {
+        Ok(Command::Claim(ClaimSpec {
             leader,
             job,
             unit,
             tasks: Arc::from(tasks),
-            basis: standing(args)?,
+            basis: allocation_basis(args)?,
             victims,
             supersedes,
             expected_at,
@@ -153,7 +155,7 @@ impl Runner {
             job,
             unit,
             epoch,
-            standing: standing(args)?,
+            allocation_basis: allocation_basis(args)?,
         })
     }
 
@@ -178,9 +180,9 @@ pub(crate) fn ask(args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
     Ok(())
 }
 
-/// `standing=share|opportunistic|CELL+CELL`, a cell being the number of a host or the name of a rack; default
+/// `allocation_basis=share|opportunistic|CELL+CELL`, a cell being the number of a host or the name of a rack; default
 /// `share`.
-pub(crate) fn standing(args: &mut Args<'_>) -> Result<AllocationBasis> {
+pub(crate) fn allocation_basis(args: &mut Args<'_>) -> Result<AllocationBasis> {
     Ok(match args.key::<String>("standing")?.as_deref() {
         None | Some("share") => AllocationBasis::Share,
         Some("opportunistic") => AllocationBasis::Opportunistic,

@@ -44,9 +44,9 @@ impl Show {
                 let ReplicaChanged {
                     replica,
                     address,
-                    membership: standing,
+                    membership: allocation_basis,
                 } = changed;
-                format!("replica {replica} at {address}: {standing:?}")
+                format!("replica {replica} at {address}: {allocation_basis:?}")
             }
             E::AccessChanged(change) => access_changed(change),
             E::HostRegistered { host, name, gpus } => {
@@ -124,9 +124,9 @@ impl Show {
             E::AllocationBasisChanged {
                 job,
                 unit,
-                standing,
+                allocation_basis,
                 ..
-            } => format!("job {job} unit {unit} now holds by {standing:?}"),
+            } => format!("job {job} unit {unit} now holds by {allocation_basis:?}"),
             E::QueueSet { name } => format!("queue {name} set"),
             _ => self.attempt_event(kind),
         }
@@ -283,23 +283,26 @@ impl Show {
                 epoch,
                 hosts,
                 detail,
-                attribution: blame,
+                attribution,
             } => {
-                let blame = blame.as_deref().map_or_else(String::new, |blame| {
-                    let measures: Vec<&str> = blame.measures.iter().map(|it| it.word()).collect();
-                    let component = blame.component.as_ref();
-                    let component =
-                        component.map_or_else(String::new, |it| format!(" {}", called(it)));
-                    format!(
-                        "\n    blamed on {}{component} by {}, {} charged: {}",
-                        blame.class,
-                        blame.step,
-                        blame.charge,
-                        measures.join(" ")
-                    )
-                });
+                let attribution = attribution
+                    .as_deref()
+                    .map_or_else(String::new, |attribution| {
+                        let measures: Vec<&str> =
+                            attribution.measures.iter().map(|it| it.word()).collect();
+                        let component = attribution.component.as_ref();
+                        let component =
+                            component.map_or_else(String::new, |it| format!(" {}", called(it)));
+                        format!(
+                            "\n    blamed on {}{component} by {}, {} charged: {}",
+                            attribution.class,
+                            attribution.step,
+                            attribution.charge,
+                            measures.join(" ")
+                        )
+                    });
                 format!(
-                    "{} ended, hosts {} free: {detail}{blame}",
+                    "{} ended, hosts {} free: {detail}{attribution}",
                     attempt(*job, *unit, *epoch),
                     list(hosts)
                 )
@@ -334,7 +337,7 @@ impl Show {
                 "{} checkpoint {step} at {path}",
                 attempt(*job, *unit, *epoch)
             ),
-            E::CheckpointSpoiled {
+            E::CheckpointDamaged {
                 job,
                 unit,
                 epoch,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_engine::rights::lost_work_ms;
 use muster_harness::{Cluster, gang, single};
-use muster_model::command::{Claim, Command, GpuHealth};
+use muster_model::command::{ClaimSpec, Command, GpuHealth};
 use muster_model::ids::{JobId, UnitIndex};
 use muster_model::quota::{QueueConfig, QueueTree};
 use muster_model::spec::{Layout, Within};
@@ -149,7 +149,7 @@ fn no_set_of_victims_that_would_do_loses_less() {
         let planned = plan(&cluster.state, cluster.now, Budget::default());
         let mut claims = planned.claims();
         let claim = claims.find(|claim| claim.job == asks && !claim.victims.is_empty());
-        let of = |claim: &Claim| {
+        let of = |claim: &ClaimSpec| {
             let victims = claim.victims.iter();
             sum(victims.filter_map(|victim| losses.get(&victim.job)))
         };

@@ -38,7 +38,7 @@ pub(crate) enum Command {
     /// A new stream is open.
     Stream,
     /// A heartbeat is sent.
-    Beat,
+    Heartbeat,
     /// The leader acknowledges a heartbeat.
     Ack {
         sequence: u64,
@@ -128,7 +128,7 @@ impl goldenscript::Runner for AgentRunner {
                 self.sequence = 0;
                 Input::StreamOpened
             }
-            Command::Beat => {
+            Command::Heartbeat => {
                 self.sequence += 1;
                 Input::HeartbeatSent {
                     sequence: self.sequence,

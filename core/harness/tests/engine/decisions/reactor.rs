@@ -12,7 +12,7 @@ use muster_model::command::{
     JobDefaults, TaskOutcome,
 };
 use muster_model::heartbeat::{
-    CheckpointReport, Heartbeat, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
+    CheckpointReport, DamageReport, Heartbeat, TaskStatus, WorkerStatus, WorkerTaskPhase,
 };
 use muster_model::ids::{AttemptEpoch, HostId, ReplicaId, Revision, TaskIndex, TaskKey, UnitIndex};
 use muster_model::time::MonotonicMs;
@@ -196,7 +196,7 @@ impl goldenscript::Runner for ReactorRunner {
             } => {
                 let status = self.status(told, epoch.map(AttemptEpoch))?;
                 let at = at.map_or(self.named.state().revision, Revision);
-                self.beat(self.named.host(host)?, Some(status), at, &mut text);
+                self.heartbeat(self.named.host(host)?, Some(status), at, &mut text);
             }
             Command::Plan => {
                 let planned = self.named.plan(Budget::default());
@@ -288,19 +288,19 @@ impl ReactorRunner {
     fn wait(&mut self, span_ms: u64, text: &mut String) {
         let end = self.now.after(span_ms);
         loop {
-            let beat = self
+            let heartbeat = self
                 .beating
                 .iter()
                 .map(|(host, link)| (link.next_at, Some(*host)));
             let tick = self.wake_at.map(|at| (at.max(self.now), None));
-            let Some((at, host)) = beat.chain(tick).min().filter(|(at, _)| *at <= end) else {
+            let Some((at, host)) = heartbeat.chain(tick).min().filter(|(at, _)| *at <= end) else {
                 break;
             };
             self.advance(at);
             match host {
                 Some(host) => {
                     let revision = self.named.state().revision;
-                    self.beat(host, None, revision, text);
+                    self.heartbeat(host, None, revision, text);
                 }
                 None => self.tick(text),
             }
@@ -313,7 +313,7 @@ impl ReactorRunner {
         self.now = to;
     }
 
-    fn beat(
+    fn heartbeat(
         &mut self,
         host: HostId,
         status: Option<WorkerStatus>,
@@ -333,7 +333,7 @@ impl ReactorRunner {
             link.acknowledged = link.sequence - 1;
         }
         let sequence = link.sequence;
-        let beat = Heartbeat {
+        let heartbeat = Heartbeat {
             sequence,
             acknowledged: link.acknowledged,
             leader: self.reactor.epoch(),
@@ -342,7 +342,7 @@ impl ReactorRunner {
         };
         let reaction = self.reactor.step(
             &self.named.cluster.state,
-            Input::Heartbeat { host, beat },
+            Input::Heartbeat { host, heartbeat },
             now,
         );
         self.react(reaction, text);
@@ -431,8 +431,11 @@ impl ReactorRunner {
             Replicated::ReleaseGang { job, .. } => {
                 format!("{} is released", self.named.job_name(*job))
             }
-            Replicated::Checkpoint(CheckpointCommand::SpoilCheckpoint {
-                job, epoch, step, ..
+            Replicated::Checkpoint(CheckpointCommand::MarkCheckpointDamaged {
+                job,
+                epoch,
+                step,
+                ..
             }) => {
                 let job = self.named.job_name(*job);
                 format!("{job} cannot read step {step} of epoch {epoch}")
@@ -486,8 +489,8 @@ impl ReactorRunner {
         let attempt = job.unit(unit).and_then(|unit| unit.attempt.as_deref());
         let of_task = attempt.map(|attempt| attempt.epoch_of(TaskIndex(task)));
         let current = of_task.unwrap_or_default();
-        let spoiled = said.strip_prefix("spoiled:").map(spoils).transpose()?;
-        let spoiled = spoiled.unwrap_or_default();
+        let damaged = said.strip_prefix("spoiled:").map(damages).transpose()?;
+        let damaged = damaged.unwrap_or_default();
         let (phase, checkpoints) = match said.split_once(':') {
             Some(("spoiled", _)) => (WorkerTaskPhase::Running, Vec::new()),
             Some(("exited", code)) => (
@@ -538,7 +541,7 @@ impl ReactorRunner {
             phase,
             checkpoints,
             progress_step: None,
-            spoiled,
+            damaged,
         })
     }
 
@@ -591,14 +594,14 @@ fn unstartable(error: &str) -> Exit {
 }
 
 /// `10,20`: steps of checkpoints that the task could not read.
-fn spoils(steps: &str) -> Result<Vec<SpoilReport>, Box<dyn Error>> {
-    let spoil = |step: &str| -> Result<SpoilReport, Box<dyn Error>> {
-        Ok(SpoilReport {
+fn damages(steps: &str) -> Result<Vec<DamageReport>, Box<dyn Error>> {
+    let damage = |step: &str| -> Result<DamageReport, Box<dyn Error>> {
+        Ok(DamageReport {
             step: step.parse()?,
             reason: "its digest differs".to_owned(),
         })
     };
-    steps.split(',').map(spoil).collect()
+    steps.split(',').map(damage).collect()
 }
 
 fn checkpoint(step: u64) -> CheckpointReport {

@@ -223,11 +223,11 @@ fn a_dry_run_counts_by_the_new_figures_and_names_what_it_cannot() {
     assert_eq!((block.rule.as_str(), block.scope), (XID_REPEAT, Scope::Gpu));
     assert_eq!(block.at, TimeMs(4 * HOUR_MS));
     assert_eq!(block.evidence, "3 bursts of fatal XIDs within 24 h");
-    assert_eq!(found.unjudged, Vec::<String>::new());
+    assert_eq!(found.not_evaluated, Vec::<String>::new());
     let shorter = RuleSet::edited(XID_REPEAT, "5 in 24h", "3 in 3h");
     assert_eq!(dry_run(&old, &shorter, &history).added, []);
     let other = RuleSet::edited(XID_31, "2 in 24h", "3 in 24h");
-    assert_eq!(dry_run(&old, &other, &history).unjudged, [XID_31]);
+    assert_eq!(dry_run(&old, &other, &history).not_evaluated, [XID_31]);
     let other = RuleSet::edited("rails", "per_job = 2", "per_job = 1");
-    assert_eq!(dry_run(&old, &other, &history).unjudged, ["rails"]);
+    assert_eq!(dry_run(&old, &other, &history).not_evaluated, ["rails"]);
 }

@@ -524,7 +524,7 @@ fn a_dry_run_tells_what_a_new_set_adds_and_drops() {
     assert_eq!(result.since, Some(TimeMs(HOUR_MS)));
     // Workers reported values above 1, and not how far above: whether any exceeded 5 is unknown. A rule that
     // is only enforced from now on was reported.
-    assert_eq!(result.unjudged, ["ecc_unc_volatile"]);
+    assert_eq!(result.not_evaluated, ["ecc_unc_volatile"]);
 }
 
 #[test]
@@ -549,7 +549,7 @@ fn a_dry_run_names_what_it_cannot_judge() {
     new.rules.push(own);
     let found = dry_run(&old, &new, &[]);
     assert_eq!(
-        found.unjudged,
+        found.not_evaluated,
         ["disk_free", "nvidia_dstate", "temp_core", "zz_own"]
     );
     assert_eq!(found.since, None);

@@ -115,8 +115,8 @@ fn a_host_flaps_as_its_rule_says() {
             })
         });
         let condition = site.book.condition(&host(1));
-        let kept_off = condition.and_then(|it| it.holds.first().map(|held| held.what));
-        (told.join("; "), kept_off)
+        let restrictions = condition.and_then(|it| it.holds.first().map(|held| held.what));
+        (told.join("; "), restrictions)
     };
     assert_eq!(play("3 in 10m", "4 in 10m"), ("; ".to_owned(), None));
     assert_eq!(play("3 in 10m", "2 in 7m"), ("; ".to_owned(), None));

@@ -7,7 +7,7 @@ use muster_model::ids::GpuUuid;
 use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
 
 use super::*;
-use crate::attribution::{Attribution, Suspicion};
+use crate::attribution::{AttributionOutcome, Suspicion};
 use crate::component::Actor;
 use crate::guard_rails::GroupKind;
 use crate::rules::{Mode, RuleSet};
@@ -846,7 +846,7 @@ fn hosts_that_fall_silent_together_are_one_incident_and_expected_silence_is_none
 fn a_host_that_takes_many_tasks_with_it_has_failed_once_and_in_an_incident_never() {
     let mut site = Site::new();
     let mut gone = found(Class::Host, host(10), Measure::Requeue);
-    gone.blame.charge = Charge::Infra;
+    gone.attribution.charge = Charge::Infra;
     let ends = |site: &mut Site, at: u64| {
         for job in 0..5 {
             let on = FailedEnd {
@@ -989,9 +989,9 @@ fn repairs_wait_for_each_other_and_end_with_a_person() {
     );
 }
 
-fn found(class: Class, component: Component, measure: Measure) -> Attribution {
-    Attribution {
-        blame: Attribution {
+fn found(class: Class, component: Component, measure: Measure) -> AttributionOutcome {
+    AttributionOutcome {
+        attribution: Attribution {
             class,
             component: Some(component),
             confidence_permille: 700,
@@ -1027,8 +1027,8 @@ fn open_end(site: &mut Site, end: &FailedEnd) {
         host(end.hosts[0].0),
         Measure::RetryElsewhere,
     );
-    open.blame.confidence_permille = 200;
-    open.blame.charge = Charge::User;
+    open.attribution.confidence_permille = 200;
+    open.attribution.charge = Charge::User;
     site.with_place(end.hosts[0].0, |book, rules, place| {
         book.ended(rules, &open, end, place)
     });
@@ -1039,7 +1039,7 @@ fn what_the_site_has_not_set_up_is_held_against_no_host() {
     let failures = |class| {
         let mut site = Site::new();
         let mut refused = found(class, host(10), Measure::Requeue);
-        refused.blame.component = None;
+        refused.attribution.component = None;
         site.with_place(10, |book, rules, place| {
             book.ended(rules, &refused, &end(1, "ann", 10, 0), place)
         });
@@ -1209,7 +1209,7 @@ fn a_lemon_is_drained_for_a_check() {
             };
             if fails {
                 let mut open = found(Class::Unknown, host(of), Measure::RetryElsewhere);
-                open.blame.charge = Charge::User;
+                open.attribution.charge = Charge::User;
                 let on = FailedEnd {
                     hosts: vec![HostId(of)],
                     at: now,
@@ -1275,12 +1275,15 @@ fn a_job_that_fails_everywhere_takes_its_failures_back_where_they_were() {
         record.map_or(0, |it| it.counts(TimeMs(HOUR_MS), 0).failures)
     };
     let mut crash = found(Class::User, host(1), Measure::Requeue);
-    (crash.blame.component, crash.blame.confidence_permille) = (None, 600);
-    crash.blame.charge = Charge::User;
+    (
+        crash.attribution.component,
+        crash.attribution.confidence_permille,
+    ) = (None, 600);
+    crash.attribution.charge = Charge::User;
     let mut everywhere = crash.clone();
-    everywhere.blame.confidence_permille = 900;
+    everywhere.attribution.confidence_permille = 900;
     everywhere.takes_back = true;
-    let mut ended = |of: u32, found: &Attribution| {
+    let mut ended = |of: u32, found: &AttributionOutcome| {
         let mut on = end(5, "ann", of, u64::from(of) * MINUTE_MS);
         on.gpus.clear();
         site.with_place(of, |book, rules, place| {

@@ -76,7 +76,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         let preemptor = Preemptor {
             job,
             unit,
-            standing: &IN_CELLS,
+            allocation_basis: &IN_CELLS,
             amounts: &NOTHING,
         };
         let rights = Rights::of(state, preemptor);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use muster_engine::rights::{lost_work_ms, protected_ms};
-use muster_engine::state::{AllocationBasis, AttemptClass};
+use muster_engine::state::{AttemptClass, BasisKind};
 use muster_model::command::{AllocationBasis, Victim};
 use muster_model::host::Host;
 use muster_model::ids::HostId;
@@ -87,7 +87,7 @@ impl Hosts<'_, '_> {
         }
         // The unit's GPUs will be in bound cells; which ones does not matter for the right.
         self.rights.over_class(&AttemptClass {
-            ground: AllocationBasis::of(attempt),
+            ground: BasisKind::of(attempt),
             queue: Arc::from(job.spec.queue.as_str()),
             priority: job.spec.priority,
             gpus: attempt.gpus(),

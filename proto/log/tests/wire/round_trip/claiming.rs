@@ -1,6 +1,6 @@
 //! Claims and allocation bases.
 
-use muster_model::command::{AllocationBasis, Claim, Command, Move, Moving, Victim};
+use muster_model::command::{AllocationBasis, ClaimSpec, Command, Move, Moving, Victim};
 use muster_model::ids::{HostId, UnitId};
 use muster_model::time::TimeMs;
 use muster_model::topology::{CellId, GpuMask, Level};
@@ -20,7 +20,7 @@ fn cell() -> impl Strategy<Value = CellId> {
     ]
 }
 
-pub(super) fn standing() -> impl Strategy<Value = AllocationBasis> {
+pub(super) fn allocation_basis() -> impl Strategy<Value = AllocationBasis> {
     prop_oneof![
         4 => Just(AllocationBasis::Share),
         1 => Just(AllocationBasis::Opportunistic),
@@ -40,7 +40,7 @@ fn moving() -> impl Strategy<Value = Moving> {
     (vec(one, 0..3), any::<u64>()).prop_map(|(moves, gain_gpu_ms)| Moving { moves, gain_gpu_ms })
 }
 
-fn claiming() -> impl Strategy<Value = Claim> {
+fn claiming() -> impl Strategy<Value = ClaimSpec> {
     let whose = (leader(), job(), unit());
     let others = (
         vec(victim(), 0..3),
@@ -53,17 +53,17 @@ fn claiming() -> impl Strategy<Value = Claim> {
     (
         whose,
         placed_tasks(),
-        standing(),
+        allocation_basis(),
         others,
         option::of(any::<u64>()),
     )
         .prop_map(
-            |((leader, job, unit), tasks, standing, others, expected_at)| Claim {
+            |((leader, job, unit), tasks, allocation_basis, others, expected_at)| ClaimSpec {
                 leader,
                 job,
                 unit,
                 tasks: tasks.into(),
-                basis: standing,
+                basis: allocation_basis,
                 victims: others.0,
                 supersedes: others.1,
                 moving: others.2,
@@ -83,13 +83,13 @@ pub(super) fn command() -> impl Strategy<Value = Command> {
                 reason,
             }
         }),
-        (leader(), job(), unit(), epoch(), standing()).prop_map(
-            |(leader, job, unit, epoch, standing)| Command::SetAllocationBasis {
+        (leader(), job(), unit(), epoch(), allocation_basis()).prop_map(
+            |(leader, job, unit, epoch, allocation_basis)| Command::SetAllocationBasis {
                 leader,
                 job,
                 unit,
                 epoch,
-                standing,
+                allocation_basis,
             }
         ),
     ]

@@ -53,8 +53,8 @@ proptest! {
     }
 
     #[test]
-    fn a_beat_comes_back_from_the_wire(beat in strategies::beat()) {
-        prop_assert_eq!(Heartbeat::try_from(v1::Beat::from(&beat)).unwrap(), beat);
+    fn a_beat_comes_back_from_the_wire(heartbeat in strategies::heartbeat()) {
+        prop_assert_eq!(Heartbeat::try_from(v1::Heartbeat::from(&heartbeat)).unwrap(), heartbeat);
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod lifecycle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use claiming::standing;
+use claiming::allocation_basis;
 use execution::execution;
 use layout::{layout, scheduling};
 use lifecycle::lifecycle;
@@ -31,7 +31,7 @@ use muster_model::desired::{
     StopInstruction, TaskAssignment,
 };
 use muster_model::heartbeat::{
-    CheckpointReport, Heartbeat, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
+    CheckpointReport, DamageReport, Heartbeat, TaskStatus, WorkerStatus, WorkerTaskPhase,
 };
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, RequestKey,
@@ -220,7 +220,7 @@ pub(crate) fn join(leader: LeadershipEpoch, number: u32) -> Command {
     Command::Host(HostCommand::RegisterHost {
         leader,
         registration: Arc::new(HostRegistration {
-            learnt: ReportedTopology::default(),
+            reported: ReportedTopology::default(),
             name: format!("node{number}"),
             address: format!("10.0.0.{number}"),
             worker_id: RequestId(u128::from(number)),
@@ -253,8 +253,8 @@ pub(crate) fn registration() -> impl Strategy<Value = HostRegistration> {
         text(),
     );
     let numbers = (any::<u32>(), any::<u64>());
-    (names, vec(described, 0..4), numbers, texts(), learnt()).prop_map(
-        |((name, address, worker_id, incarnation, boot_id), gpus, numbers, labels, learnt)| {
+    (names, vec(described, 0..4), numbers, texts(), reported()).prop_map(
+        |((name, address, worker_id, incarnation, boot_id), gpus, numbers, labels, reported)| {
             HostRegistration {
                 name,
                 address,
@@ -265,14 +265,14 @@ pub(crate) fn registration() -> impl Strategy<Value = HostRegistration> {
                 cpus_milli: numbers.0,
                 memory_mib: numbers.1,
                 labels,
-                learnt,
+                reported,
             }
         },
     )
 }
 
 /// Topology of a host as reported by any worker.
-fn learnt() -> impl Strategy<Value = ReportedTopology> {
+fn reported() -> impl Strategy<Value = ReportedTopology> {
     let cell = (text(), text()).prop_map(|(level, name)| NamedCell { level, name });
     let place =
         (gpu(), text(), vec(text(), 0..3)).prop_map(|(uuid, pci_address, cells)| ReportedGpu {
@@ -569,19 +569,19 @@ fn attempt_command() -> impl Strategy<Value = Command> {
             job(),
             unit(),
             placed_tasks(),
-            standing(),
+            allocation_basis(),
             any::<bool>()
         )
-            .prop_map(
-                |(leader, job, unit, tasks, standing, barrier)| Command::Place(Placement {
+            .prop_map(|(leader, job, unit, tasks, allocation_basis, barrier)| {
+                Command::Place(Placement {
                     leader,
                     job,
                     unit,
                     tasks: tasks.into(),
-                    basis,
+                    basis: allocation_basis,
                     barrier,
                 })
-            ),
+            }),
         (leader(), job(), unit(), epoch(), task(), outcome()).prop_map(
             |(leader, job, unit, epoch, task, outcome)| Command::ReportTask(TaskReport {
                 leader,
@@ -619,7 +619,7 @@ fn attempt_command() -> impl Strategy<Value = Command> {
             text()
         )
             .prop_map(|(leader, job, unit, reporter, epoch, step, reason)| {
-                Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
+                Command::Checkpoint(CheckpointCommand::MarkCheckpointDamaged {
                     leader,
                     job,
                     unit,
@@ -663,8 +663,8 @@ fn task_status() -> impl Strategy<Value = TaskStatus> {
         option::of(any::<u16>()).prop_map(|master_port| WorkerTaskPhase::Prepared { master_port }),
     ];
     let checkpoints = vec(checkpoint_report(), 0..4);
-    let spoil = (any::<u64>(), text()).prop_map(|(step, reason)| SpoilReport { step, reason });
-    let said = (checkpoints, option::of(any::<u64>()), vec(spoil, 0..4));
+    let damage = (any::<u64>(), text()).prop_map(|(step, reason)| DamageReport { step, reason });
+    let said = (checkpoints, option::of(any::<u64>()), vec(damage, 0..4));
     (job(), task(), unit(), epoch(), phase, said).prop_map(
         |(job, task, unit, epoch, phase, said)| TaskStatus {
             key: TaskKey { job, task },
@@ -673,13 +673,13 @@ fn task_status() -> impl Strategy<Value = TaskStatus> {
             phase,
             checkpoints: said.0,
             progress_step: said.1,
-            spoiled: said.2,
+            damaged: said.2,
         },
     )
 }
 
 /// Any heartbeat.
-pub(crate) fn beat() -> impl Strategy<Value = Heartbeat> {
+pub(crate) fn heartbeat() -> impl Strategy<Value = Heartbeat> {
     let status = (vec(task_status(), 0..4), vec((gpu(), gpu_health()), 0..4))
         .prop_map(|(tasks, gpus)| (tasks, gpus));
     let health = (vec(health::finding(), 0..3), vec(health::work_done(), 0..3));

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
-use crate::inbox::{Input, Outbox};
+use crate::inbox::{InboxItem, Outbox};
 use crate::tasks::container_engine::FoundEngine;
 
 /// An open session, as used by the decision loop.
@@ -150,7 +150,7 @@ impl SessionKeeper {
             outbox: opened.outbox,
             closed: closed.clone(),
         };
-        self.tell(Input::Opened(session)).await;
+        self.tell(InboxItem::Opened(session)).await;
         let mut messages = opened.messages;
         loop {
             let message = tokio::select! {
@@ -168,7 +168,7 @@ impl SessionKeeper {
                     kind: Some(LeaderKind::Replicas(replicas)),
                 })) => self.discovery.know(&replicas.addresses),
                 Ok(Some(v1::LeaderMessage { kind: Some(kind) })) => {
-                    self.tell(Input::Message(number, kind)).await;
+                    self.tell(InboxItem::Message(number, kind)).await;
                 }
                 // A message that only newer versions know.
                 Ok(Some(v1::LeaderMessage { kind: None })) => {}
@@ -180,10 +180,10 @@ impl SessionKeeper {
             }
         }
         closed.cancel();
-        self.tell(Input::Closed(number)).await;
+        self.tell(InboxItem::Closed(number)).await;
     }
 
-    async fn tell(&self, incoming: Input) {
+    async fn tell(&self, incoming: InboxItem) {
         if self.inbox.send(incoming).await.is_err() {
             tracing::debug!("the agent is ending: a message of the leader is dropped");
         }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_model::desired::TaskAssignment;
 use muster_model::ids::GpuUuid;
 use muster_model::spec::CpuBinding;
-use muster_supervisor::CpuBinding;
+use muster_supervisor::AssignedCpus;
 
 pub(crate) use layout::CpuLayout;
 
@@ -37,7 +37,7 @@ struct Taken {
 /// CPUs that a task holds until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct CpuGrant {
-    place: CpuBinding,
+    place: AssignedCpus,
     taken: Arc<Mutex<Taken>>,
 }
 
@@ -76,7 +76,7 @@ impl CpuLedger {
     }
 
     /// Restores the CPUs of a task that an earlier agent started.
-    pub(crate) fn held(&self, place: CpuBinding) -> CpuGrant {
+    pub(crate) fn held(&self, place: AssignedCpus) -> CpuGrant {
         lock(&self.taken).count(&place, true);
         CpuGrant {
             place,
@@ -86,7 +86,7 @@ impl CpuLedger {
 
     /// Chooses `count` CPUs. Order of preference: unassigned CPUs, one node if it has enough, near the
     /// GPUs, whole cores.
-    fn cpus(&self, count: u32, near: &BTreeSet<u32>, taken: &Taken) -> CpuBinding {
+    fn cpus(&self, count: u32, near: &BTreeSet<u32>, taken: &Taken) -> AssignedCpus {
         let count = usize::try_from(count.max(1)).unwrap_or(usize::MAX);
         let users = |cpu: u32| taken.cpus.get(&cpu).copied().unwrap_or(0);
         let free = |node: u32| {
@@ -116,21 +116,21 @@ impl CpuLedger {
         });
         cpus.truncate(count);
         cpus.sort_unstable();
-        CpuBinding {
+        AssignedCpus {
             cpus,
             nodes: Vec::new(),
         }
     }
 
     /// All CPUs of the GPUs' nodes; without any, of the node with the fewest bound tasks.
-    fn nodes(&self, near: &BTreeSet<u32>, taken: &Taken) -> CpuBinding {
+    fn nodes(&self, near: &BTreeSet<u32>, taken: &Taken) -> AssignedCpus {
         let tasks = |node: &u32| (taken.nodes.get(node).copied().unwrap_or(0), *node);
         let nodes: Vec<u32> = if near.is_empty() {
             self.layout.nodes().min_by_key(tasks).into_iter().collect()
         } else {
             near.iter().copied().collect()
         };
-        CpuBinding {
+        AssignedCpus {
             cpus: nodes
                 .iter()
                 .flat_map(|node| self.layout.cpus_of(*node))
@@ -142,7 +142,7 @@ impl CpuLedger {
 
 impl CpuGrant {
     /// The assigned CPUs.
-    pub(crate) const fn place(&self) -> &CpuBinding {
+    pub(crate) const fn place(&self) -> &AssignedCpus {
         &self.place
     }
 }
@@ -155,7 +155,7 @@ impl Drop for CpuGrant {
 
 impl Taken {
     /// Adds or removes a task. Binding to a whole node does not make its single CPUs unavailable.
-    fn count(&mut self, place: &CpuBinding, one_more: bool) {
+    fn count(&mut self, place: &AssignedCpus, one_more: bool) {
         let (counts, numbers) = match place.nodes.as_slice() {
             [] => (&mut self.cpus, &place.cpus),
             _ => (&mut self.nodes, &place.nodes),
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn what_an_earlier_agents_task_has_is_not_given_away() {
         let ledger = ledger();
-        let place = CpuBinding {
+        let place = AssignedCpus {
             cpus: vec![2, 6],
             nodes: Vec::new(),
         };

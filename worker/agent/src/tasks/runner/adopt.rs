@@ -99,8 +99,8 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
             .into_iter()
             .map(|report| (id, report));
         adopted.checkpoints.extend(checkpoints);
-        let spoiled = directory.spoiled()?.into_iter();
-        adopted.spoiled.extend(spoiled.map(|report| (id, report)));
+        let damaged = directory.damaged()?.into_iter();
+        adopted.damaged.extend(damaged.map(|report| (id, report)));
         let case = case.map_err(io::Error::other)??;
         let spec = spec(id, &directory);
         adopted.found.push(DiscoveredAttempt {
@@ -257,7 +257,7 @@ fn reach(
             }
             SupervisorMessage::Started { .. } => phase = WorkerTaskPhase::Running,
             // The same is on disk, from where it is read.
-            SupervisorMessage::Checkpoint(_) | SupervisorMessage::Spoiled(_) => {}
+            SupervisorMessage::Checkpoint(_) | SupervisorMessage::Damaged(_) => {}
             SupervisorMessage::Progress { step } => progress = Some(step),
             // Sent only to the agent that gave it its task.
             SupervisorMessage::Idle { .. } => {}
@@ -368,7 +368,7 @@ mod tests {
     use muster_supervisor::{Confinement, SPEC_FORMAT, SecretFolders, TaskIdentity};
 
     use super::*;
-    use crate::inbox::{Input, inbox};
+    use crate::inbox::{InboxItem, inbox};
     use crate::tasks::runner::RunnerConfig;
     use crate::testing;
 
@@ -422,7 +422,7 @@ mod tests {
         assert!(inbox.try_recv().is_err());
         std::fs::write(cgroup.join("cgroup.procs"), "").unwrap();
         let reported = tokio::time::timeout(Duration::from_secs(20), inbox.recv());
-        let Some(Input::Supervisor(of, SupervisorReport::Vanished { .. })) =
+        let Some(InboxItem::Supervisor(of, SupervisorReport::Vanished { .. })) =
             reported.await.unwrap()
         else {
             panic!("not reported as vanished");
@@ -455,7 +455,8 @@ mod tests {
         let adopted = runner.adopt().await.unwrap();
         assert_eq!(adopted.found[0].phase, WorkerTaskPhase::Starting);
         let reported = tokio::time::timeout(Duration::from_secs(20), inbox.recv());
-        let Some(Input::Supervisor(of, SupervisorReport::Exited(exit))) = reported.await.unwrap()
+        let Some(InboxItem::Supervisor(of, SupervisorReport::Exited(exit))) =
+            reported.await.unwrap()
         else {
             panic!("its end is not reported");
         };

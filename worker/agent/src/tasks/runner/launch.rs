@@ -11,7 +11,7 @@ use muster_model::desired::TaskAssignment;
 use muster_model::ids::UnitId;
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{
-    Confinement, Controller, CpuBinding, DeviceNumber, RunId, SecretFolders, TaskDirectory,
+    AssignedCpus, Confinement, Controller, DeviceNumber, RunId, SecretFolders, TaskDirectory,
     TaskIdentity, TaskSpec, UnkillableTask, format_of,
 };
 use rustix::fs::statvfs;
@@ -51,7 +51,7 @@ pub(super) fn spec(
     assignment: TaskAssignment,
     identity: TaskIdentity,
     lease: LeaseTerms,
-    cpus: Option<CpuBinding>,
+    cpus: Option<AssignedCpus>,
 ) -> TaskSpec {
     let id = RunId::of(&assignment);
     let checkpoint_directory =
@@ -83,7 +83,7 @@ pub(super) fn spec(
 fn confinement(
     config: &RunnerConfig,
     assignment: &TaskAssignment,
-    cpus: Option<CpuBinding>,
+    cpus: Option<AssignedCpus>,
 ) -> Confinement {
     // A container has only its own devices anyway, and engines cannot work below a cgroup that hides some.
     let is_process = assignment.execution.container.is_none();

@@ -15,7 +15,7 @@ use muster_supervisor::{AgentRequest, RunId, SupervisorMessage, TaskDirectory, U
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::inbox::{Input, Outbox};
+use crate::inbox::{InboxItem, Outbox};
 use crate::tasks::cpus::CpuGrant;
 use crate::tasks::runner::connection::SupervisorConnection;
 use crate::tasks::runner::idle::IdleSupervisors;
@@ -112,7 +112,7 @@ pub(super) struct SupervisorLink {
 }
 
 /// Reasons why the connection ended.
-enum ConnectionEnd {
+enum LinkEnd {
     /// The supervisor reported the exit, which is on disk too: no process of the task is alive.
     Exited(Exit),
     /// The supervisor closed the connection.
@@ -174,7 +174,7 @@ impl SupervisorLink {
             }
             Err(error) => {
                 tracing::warn!(id = %self.id, %error, "communication with a supervisor failed");
-                ConnectionEnd::HungUp
+                LinkEnd::HungUp
             }
         };
         let report = self.conclude(ending, supervisor).await;
@@ -189,7 +189,7 @@ impl SupervisorLink {
 
     /// Kills the processes of a task from an earlier agent until all of them are dead, and reports that.
     pub(super) async fn end(mut self, supervisor: Option<ProcessIdentity>) -> ConnectionEnd {
-        let report = self.conclude(ConnectionEnd::HungUp, supervisor).await;
+        let report = self.conclude(LinkEnd::HungUp, supervisor).await;
         self.report(report).await;
         ConnectionEnd::default()
     }
@@ -198,9 +198,9 @@ impl SupervisorLink {
         // A task started because of the report may be bound to the same CPUs.
         self.cpus = None;
         tracing::info!(id = %self.id, ?report, "the task's supervisor has ended");
-        send(&self.inbox, Input::Supervisor(self.id, report)).await;
+        send(&self.inbox, InboxItem::Supervisor(self.id, report)).await;
         for gpu in std::mem::take(&mut self.held) {
-            send(&self.inbox, Input::GpuHeld(gpu, None)).await;
+            send(&self.inbox, InboxItem::GpuHeld(gpu, None)).await;
         }
     }
 
@@ -213,17 +213,17 @@ impl SupervisorLink {
         let UnkillableTask { detail, exit } = stuck;
         for gpu in &self.held {
             let hold = GpuHold::Task(format!("{} of task {}", detail, self.id));
-            send(&self.inbox, Input::GpuHeld(*gpu, Some(hold))).await;
+            send(&self.inbox, InboxItem::GpuHeld(*gpu, Some(hold))).await;
         }
         let report = SupervisorReport::Stuck { detail, exit };
-        send(&self.inbox, Input::Supervisor(self.id, report)).await;
+        send(&self.inbox, InboxItem::Supervisor(self.id, report)).await;
     }
 
-    async fn run_connection(&mut self, connection: &mut SupervisorConnection) -> ConnectionEnd {
+    async fn run_connection(&mut self, connection: &mut SupervisorConnection) -> LinkEnd {
         if let Some(stance) = self.orders.kept.take()
             && connection.send(&stance).await.is_err()
         {
-            return ConnectionEnd::HungUp;
+            return LinkEnd::HungUp;
         }
         let mut tick = tokio::time::interval(LEASE_TICK);
         loop {
@@ -231,11 +231,11 @@ impl SupervisorLink {
                 line = connection.next_line() => match line {
                     Ok(Some(line)) => {
                         match self.forward_message(&line).await {
-                            Some(exit) => return ConnectionEnd::Exited(exit),
+                            Some(exit) => return LinkEnd::Exited(exit),
                             None => continue,
                         }
                     }
-                    Ok(None) | Err(_) => return ConnectionEnd::HungUp,
+                    Ok(None) | Err(_) => return LinkEnd::HungUp,
                 },
                 deadline_boottime_ms = next_deadline(&mut self.orders.deadlines) => {
                     AgentRequest::Extend { deadline_boottime_ms }
@@ -246,13 +246,13 @@ impl SupervisorLink {
                 request = next_request(&mut self.orders.requests) => self.noted(request),
                 _ = tick.tick() => {
                     if self.is_overdue() {
-                        return ConnectionEnd::Overdue;
+                        return LinkEnd::Overdue;
                     }
                     continue;
                 }
             };
             if connection.send(&request).await.is_err() {
-                return ConnectionEnd::HungUp;
+                return LinkEnd::HungUp;
             }
         }
     }
@@ -262,24 +262,24 @@ impl SupervisorLink {
         match serde_json::from_str(line) {
             Ok(SupervisorMessage::Prepared { master_port }) => {
                 let report = SupervisorReport::Prepared { master_port };
-                send(&self.inbox, Input::Supervisor(self.id, report)).await;
+                send(&self.inbox, InboxItem::Supervisor(self.id, report)).await;
                 None
             }
             Ok(SupervisorMessage::Started { .. }) => {
-                let report = Input::Supervisor(self.id, SupervisorReport::Started);
+                let report = InboxItem::Supervisor(self.id, SupervisorReport::Started);
                 send(&self.inbox, report).await;
                 None
             }
             Ok(SupervisorMessage::Checkpoint(report)) => {
-                send(&self.inbox, Input::Checkpoint(self.id, report)).await;
+                send(&self.inbox, InboxItem::Checkpoint(self.id, report)).await;
                 None
             }
-            Ok(SupervisorMessage::Spoiled(report)) => {
-                send(&self.inbox, Input::Spoiled(self.id, report)).await;
+            Ok(SupervisorMessage::Damaged(report)) => {
+                send(&self.inbox, InboxItem::Damaged(self.id, report)).await;
                 None
             }
             Ok(SupervisorMessage::Progress { step }) => {
-                send(&self.inbox, Input::Progress(self.id, step)).await;
+                send(&self.inbox, InboxItem::Progress(self.id, step)).await;
                 None
             }
             Ok(SupervisorMessage::Stuck(stuck)) => {
@@ -319,13 +319,13 @@ impl SupervisorLink {
 
     async fn conclude(
         &mut self,
-        ending: ConnectionEnd,
+        ending: LinkEnd,
         supervisor: Option<ProcessIdentity>,
     ) -> SupervisorReport {
         match ending {
-            ConnectionEnd::Exited(exit) => return SupervisorReport::Exited(exit),
-            ConnectionEnd::HungUp => wait_for_end(supervisor).await,
-            ConnectionEnd::Overdue => {}
+            LinkEnd::Exited(exit) => return SupervisorReport::Exited(exit),
+            LinkEnd::HungUp => wait_for_end(supervisor).await,
+            LinkEnd::Overdue => {}
         }
         let directory = self.directory.clone();
         let mut exit = recorded_exit(&directory);
@@ -422,10 +422,10 @@ pub(super) fn recorded_exit(directory: &TaskDirectory) -> Option<Exit> {
     }
 }
 
-fn detail(ending: &ConnectionEnd, directory: &TaskDirectory) -> String {
+fn detail(ending: &LinkEnd, directory: &TaskDirectory) -> String {
     let what = match ending {
-        ConnectionEnd::Exited(_) | ConnectionEnd::HungUp => "its supervisor vanished",
-        ConnectionEnd::Overdue => {
+        LinkEnd::Exited(_) | LinkEnd::HungUp => "its supervisor vanished",
+        LinkEnd::Overdue => {
             "its supervisor was frozen past the task's lease or grace and was killed"
         }
     };

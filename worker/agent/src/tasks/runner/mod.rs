@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use muster_control::agent::DiscoveredAttempt;
 use muster_model::desired::{Rendezvous, TaskAssignment};
-use muster_model::heartbeat::{CheckpointReport, SpoilReport};
+use muster_model::heartbeat::{CheckpointReport, DamageReport};
 use muster_model::ids::{GpuUuid, UnitId};
 use muster_model::time::MonotonicMs;
 use muster_model::timings::{Timings, lease_warning_ms};
@@ -29,7 +29,7 @@ use muster_monitor::gpu::Handover;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::inbox::{Input, Outbox};
+use crate::inbox::{InboxItem, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
 use crate::metrics;
 use crate::tasks::accounts::Accounts;
@@ -186,8 +186,8 @@ impl Runner {
     }
 
     /// Sets the heartbeat interval requested by a leader.
-    pub(crate) fn set_heartbeat_interval(&self, beat_ms: u64) {
-        self.heartbeat_ms.store(beat_ms, Ordering::Relaxed);
+    pub(crate) fn set_heartbeat_interval(&self, heartbeat_ms: u64) {
+        self.heartbeat_ms.store(heartbeat_ms, Ordering::Relaxed);
     }
 
     /// Starts a supervisor; its reports arrive in the inbox.
@@ -371,7 +371,7 @@ pub(crate) struct Adopted {
     /// Checkpoints that they committed.
     pub(crate) checkpoints: Vec<(RunId, CheckpointReport)>,
     /// Checkpoints that they could not read.
-    pub(crate) spoiled: Vec<(RunId, SpoilReport)>,
+    pub(crate) damaged: Vec<(RunId, DamageReport)>,
     /// Their last reported steps.
     pub(crate) progress: Vec<(RunId, u64)>,
 }
@@ -443,7 +443,7 @@ fn clear_container(directory: &TaskDirectory, spec: &TaskSpec) {
 }
 
 /// Sends to the decision loop; if that has ended, the process is about to end too.
-async fn send(inbox: &Outbox, incoming: Input) {
+async fn send(inbox: &Outbox, incoming: InboxItem) {
     if inbox.send(incoming).await.is_err() {
         tracing::debug!("the agent is ending: a supervisor's report is left to the next one");
     }

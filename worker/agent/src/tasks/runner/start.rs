@@ -6,11 +6,11 @@ use std::sync::Arc;
 use muster_control::agent::SupervisorReport;
 use muster_model::desired::TaskAssignment;
 use muster_monitor::gpu::Handover;
-use muster_supervisor::{CpuBinding, RunId, TaskDirectory, TaskIdentity, TaskSpec};
+use muster_supervisor::{AssignedCpus, RunId, TaskDirectory, TaskIdentity, TaskSpec};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::inbox::{Input, Outbox};
+use crate::inbox::{InboxItem, Outbox};
 use crate::tasks::cpus::CpuGrant;
 use crate::tasks::runner::checkpoint_folders::CheckpointFolders;
 use crate::tasks::runner::idle::IdleSupervisors;
@@ -91,7 +91,7 @@ impl Start {
         self,
         identity: TaskIdentity,
         lease: LeaseTerms,
-        cpus: Option<CpuBinding>,
+        cpus: Option<AssignedCpus>,
     ) -> io::Result<(Launched, Box<TaskSpec>)> {
         let mut spec = launch::spec(&self.config, self.assignment, identity, lease, cpus);
         let folder = spec.checkpoint_directory.clone();
@@ -109,6 +109,6 @@ impl Start {
 /// Reports that a task has no supervisor and never ran.
 async fn vanished(id: RunId, detail: String, inbox: &Outbox) -> ConnectionEnd {
     let report = SupervisorReport::Vanished { detail };
-    send(inbox, Input::Supervisor(id, report)).await;
+    send(inbox, InboxItem::Supervisor(id, report)).await;
     ConnectionEnd::default()
 }

@@ -45,7 +45,7 @@ pub(crate) struct Inner {
     duties: HealthDuties,
     stream: Option<mpsc::Sender<Result<v1::LeaderMessage, Status>>>,
     pub(crate) hellos: Vec<v1::Hello>,
-    pub(crate) beats: u64,
+    pub(crate) heartbeats: u64,
     pub(crate) status: Option<WorkerStatus>,
     pub(crate) chunks: Vec<v1::LogChunk>,
     pub(crate) injected: Vec<v1::InjectResult>,
@@ -203,16 +203,16 @@ impl Inner {
                 }));
                 self.send_desired();
             }
-            WorkerKind::Beat(beat) => {
-                self.beats += 1;
-                if let Some(status) = beat.status {
+            WorkerKind::Heartbeat(heartbeat) => {
+                self.heartbeats += 1;
+                if let Some(status) = heartbeat.status {
                     self.status = Some(status.try_into().unwrap());
                 }
                 if self.acking {
-                    self.send(LeaderKind::BeatAck(v1::BeatAck {
+                    self.send(LeaderKind::HeartbeatAck(v1::HeartbeatAck {
                         leadership_epoch: self.epoch,
-                        sequence: beat.sequence,
-                        next_beat_ms: None,
+                        sequence: heartbeat.sequence,
+                        next_heartbeat_ms: None,
                         time_ms: self
                             .clock_ahead_ms
                             .map(|ahead_ms| wall_clock().after(ahead_ms).0),

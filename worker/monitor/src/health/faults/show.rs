@@ -66,7 +66,7 @@ pub(super) fn event(kind: &EventKind, job_name: &dyn Fn(JobId) -> String) -> Opt
             )
         }
         EventKind::JobFinished { job, phase, .. } => format!("{} {phase:?}", job_name(*job)),
-        EventKind::CheckpointSpoiled { job, step, .. } => {
+        EventKind::CheckpointDamaged { job, step, .. } => {
             format!("checkpoint {step} of {} is spoiled", job_name(*job))
         }
         EventKind::HostHealthChanged { host, health, .. } => match health {

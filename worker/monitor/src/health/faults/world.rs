@@ -71,7 +71,7 @@ struct SimulatedMonitor {
     sequence: u64,
     unacknowledged: Vec<Finding>,
     sends_heartbeats: bool,
-    beats: u64,
+    heartbeats: u64,
     registration: HostRegistration,
     _written: watch::Receiver<Notes>,
     _seen: mpsc::Receiver<Observation>,
@@ -87,7 +87,7 @@ pub(super) struct World {
     /// Cells of the hosts.
     places: Vec<CellPlace>,
     readings: BTreeMap<(HostId, String, Component), Vec<(String, i64)>>,
-    next_beat: TimeMs,
+    next_heartbeat: TimeMs,
     next_poll: TimeMs,
     injected: TimeMs,
     /// Events up to this revision have been recorded.
@@ -108,7 +108,7 @@ impl World {
             jobs: BTreeMap::new(),
             places: Vec::new(),
             readings: BTreeMap::new(),
-            next_beat: began,
+            next_heartbeat: began,
             next_poll: began.after(POLL_MS),
             injected: began,
             recorded: led.cluster.state.revision,
@@ -262,7 +262,7 @@ impl World {
             sequence: 0,
             unacknowledged: Vec::new(),
             sends_heartbeats: true,
-            beats: 0,
+            heartbeats: 0,
             registration,
             _written: written,
             _seen: kept,
@@ -544,7 +544,7 @@ impl World {
             watcher.sends_heartbeats = is_beating;
         }
         if is_beating {
-            self.beat();
+            self.heartbeat();
         }
     }
 
@@ -562,7 +562,7 @@ impl World {
             leader: self.led.cluster.leader(),
             registration: Arc::new(registration),
         }));
-        self.beat();
+        self.heartbeat();
         let gone = reports::of_host(&self.led.cluster.state, id, |_, _| {
             Some(TaskOutcome::Gone {
                 detail: "the host has booted".to_owned(),
@@ -607,13 +607,13 @@ impl World {
     /// A new leader, which starts with the replicated heartbeat times (ADR 0002).
     pub(super) fn change_leader(&mut self) {
         self.led.replace_leader();
-        self.beat();
+        self.heartbeat();
     }
 
     pub(super) fn wait(&mut self, span_ms: u64) {
         let end = self.led.cluster.now.after(span_ms);
         while self.led.cluster.now < end {
-            let dates = [self.next_beat, self.next_poll, end].into_iter();
+            let dates = [self.next_heartbeat, self.next_poll, end].into_iter();
             let dates = dates.chain(self.led.next_at());
             let soonest = self.led.cluster.now.after(1);
             let next = dates
@@ -633,8 +633,8 @@ impl World {
     /// Processes what is due: heartbeats, readings, ends of repairs and checks.
     fn process_due(&mut self) {
         let now = self.led.cluster.now;
-        if now >= self.next_beat {
-            self.beat();
+        if now >= self.next_heartbeat {
+            self.heartbeat();
         }
         if now >= self.next_poll {
             self.next_poll = now.after(POLL_MS);
@@ -653,19 +653,22 @@ impl World {
         self.record_events();
     }
 
-    fn beat(&mut self) {
-        self.next_beat = self.led.cluster.now.after(Timings::default().heartbeat_ms);
+    fn heartbeat(&mut self) {
+        self.next_heartbeat = self.led.cluster.now.after(Timings::default().heartbeat_ms);
         let beating: Vec<HostId> = { self.hosts.iter_mut() }
             .filter(|(_, watcher)| watcher.sends_heartbeats)
             .map(|(id, watcher)| {
                 watcher.evaluator.tick();
-                watcher.beats += 1;
+                watcher.heartbeats += 1;
                 *id
             })
             .collect();
         for host in beating {
-            let sequence = self.hosts.get(&host).map_or(0, |watcher| watcher.beats);
-            self.led.beat(host, sequence);
+            let sequence = self
+                .hosts
+                .get(&host)
+                .map_or(0, |watcher| watcher.heartbeats);
+            self.led.heartbeat(host, sequence);
         }
         self.record_events();
     }

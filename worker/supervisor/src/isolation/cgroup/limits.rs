@@ -6,7 +6,7 @@ use muster_model::desired::TaskAssignment;
 use serde::{Deserialize, Serialize};
 
 use crate::isolation::cgroup::{Cgroups, devices};
-use crate::task::spec::{CpuBinding, TaskSpec};
+use crate::task::spec::{AssignedCpus, TaskSpec};
 
 /// CPU quota period in microseconds: the kernel's default.
 const CPU_PERIOD_MICROS: u64 = 100_000;
@@ -73,7 +73,7 @@ pub(crate) struct Limits {
     /// Whether a container engine enforces these limits as well.
     has_engine: bool,
     /// CPUs that the task is bound to.
-    cpuset: Option<CpuBinding>,
+    cpuset: Option<AssignedCpus>,
     /// Devices that the task may not open.
     devices_denied: Vec<DeviceNumber>,
 }
@@ -180,7 +180,7 @@ impl Limits {
     }
 
     fn cpuset(&self, cgroups: &Cgroups) -> io::Result<()> {
-        let Some(CpuBinding { cpus, .. }) = &self.cpuset else {
+        let Some(AssignedCpus { cpus, .. }) = &self.cpuset else {
             return Ok(());
         };
         cgroups.write("cpuset.cpus", &list(cpus))?;
@@ -241,7 +241,7 @@ mod tests {
             cpu_quota: true,
             pids_max: Some(7),
             has_engine: false,
-            cpuset: Some(CpuBinding {
+            cpuset: Some(AssignedCpus {
                 cpus: vec![0, 2],
                 nodes: vec![1],
             }),

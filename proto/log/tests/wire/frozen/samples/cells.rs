@@ -7,7 +7,8 @@ use muster_engine::state::{
     Claim, EventGaps, EventLog, History, Purpose, Queue, State, StateParts, Unit,
 };
 use muster_model::command::{
-    AllocationBasis, Claim, Command, ConfigCommand, Placement, StopReason, TaskPlacement, Victim,
+    AllocationBasis, ClaimSpec, Command, ConfigCommand, Placement, StopReason, TaskPlacement,
+    Victim,
 };
 use muster_model::event::{Event, EventKind};
 use muster_model::host::HostClaim;
@@ -153,8 +154,8 @@ fn claimed_tasks() -> Arc<[TaskPlacement]> {
     .into()
 }
 
-fn claiming() -> Claim {
-    Claim {
+fn claiming() -> ClaimSpec {
+    ClaimSpec {
         leader: LEADER,
         job: JOB,
         unit: UnitIndex(0),
@@ -225,7 +226,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
                 job: JOB,
                 unit: UnitIndex(0),
                 epoch: AttemptEpoch(1_000_001),
-                standing: on_cells(),
+                allocation_basis: on_cells(),
             },
         ),
     ]
@@ -258,7 +259,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
             job,
             unit,
             epoch,
-            standing: on_cells(),
+            allocation_basis: on_cells(),
         },
     ]
 }
@@ -312,7 +313,7 @@ fn claim(parts: &mut StateParts) {
         revision: Revision(38),
         since: TimeMs(4_800),
         tasks: claimed_tasks(),
-        standing: on_cells(),
+        allocation_basis: on_cells(),
         victims: vec![victim()],
         expected_at: Some(TimeMs(9_000)),
         purpose: Purpose::Ordinary,

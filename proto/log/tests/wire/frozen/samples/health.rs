@@ -115,7 +115,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
 }
 
 /// The end of an attempt that is attributed to a GPU.
-pub(crate) fn blame() -> Attribution {
+pub(crate) fn attribution() -> Attribution {
     Attribution {
         class: Class::Gpu,
         component: Some(Component::Gpu(gpu(1))),
@@ -136,7 +136,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
             epoch: AttemptEpoch(20),
             hosts: vec![HOST],
             detail: "signal 6 ended task 0".to_owned(),
-            attribution: Some(Arc::new(blame())),
+            attribution: Some(Arc::new(attribution())),
         },
         EventKind::HealthChanged {
             component: nic(),
@@ -228,7 +228,7 @@ fn pieces() -> Vec<Part> {
     }
     vec![
         Part::Condition(ill.clone(), condition),
-        Part::Condition(Component::Host(HOST), kept_off()),
+        Part::Condition(Component::Host(HOST), restrictions()),
         Part::Wanted(ill.clone(), DeviceAction::Reset),
         Part::Repairs(ill.clone(), repairs),
         Part::Record(HOST, record),
@@ -245,7 +245,7 @@ fn pieces() -> Vec<Part> {
 }
 
 /// A host excluded from gang placement.
-fn kept_off() -> Condition {
+fn restrictions() -> Condition {
     let mut condition = Condition::new(AT);
     assert!(condition.hold(Restriction {
         rule: "flapping".to_owned(),

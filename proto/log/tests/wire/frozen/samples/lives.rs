@@ -181,7 +181,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
         ),
         (
             "spoil_checkpoint",
-            Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
+            Command::Checkpoint(CheckpointCommand::MarkCheckpointDamaged {
                 leader: LEADER,
                 job: JOB,
                 unit: UnitIndex(0),
@@ -219,7 +219,7 @@ fn pipeline() -> Command {
 pub(crate) fn kinds() -> Vec<EventKind> {
     vec![
         EventKind::JobEligible { job: JOB },
-        EventKind::CheckpointSpoiled {
+        EventKind::CheckpointDamaged {
             job: JOB,
             unit: UnitIndex(0),
             epoch: AttemptEpoch(21),
@@ -248,7 +248,7 @@ pub(crate) fn state() -> State {
         };
         for checkpoint in &mut unit.checkpoints {
             checkpoint.save_ms = Some(61_000);
-            checkpoint.spoiled = Some("its digest differs".to_owned());
+            checkpoint.damaged = Some("its digest differs".to_owned());
         }
         for past in &mut unit.past {
             past.exit = Some(detailed());

@@ -27,11 +27,11 @@ pub(crate) mod cells;
 pub(crate) mod containers;
 pub(crate) mod health;
 pub(crate) mod histories;
-pub(crate) mod learnt;
 pub(crate) mod lives;
 pub(crate) mod members;
 pub(crate) mod moves;
 pub(crate) mod replicas;
+pub(crate) mod reported;
 pub(crate) mod retries;
 pub(crate) mod silence;
 pub(crate) mod state;
@@ -158,7 +158,7 @@ fn registration() -> HostRegistration {
         cpus_milli: 96_000,
         memory_mib: 1_048_576,
         labels: BTreeMap::from([("rack".to_owned(), "r1".to_owned())]),
-        learnt: ReportedTopology::default(),
+        reported: ReportedTopology::default(),
     }
 }
 
@@ -232,7 +232,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(leader_commands());
     commands.extend(cells::commands());
     commands.extend(moves::commands());
-    commands.extend(learnt::commands());
+    commands.extend(reported::commands());
     commands.extend(lives::commands());
     commands.push(containers::command());
     commands.extend(barrier::commands());
@@ -324,7 +324,7 @@ fn user_commands() -> Vec<(&'static str, Command)> {
 fn leader_commands() -> Vec<(&'static str, Command)> {
     vec![
         (
-            "leader_began",
+            "leadership_started",
             Command::LeadershipStarted {
                 replica: ReplicaId(2),
             },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_engine::state::{Claim, EventGaps, EventLog, Purpose, Queue, State, Unit};
 use muster_model::command::{
-    AllocationBasis, Claim, Command, ConfigCommand, Move, Moving, TaskPlacement, Victim,
+    AllocationBasis, ClaimSpec, Command, ConfigCommand, Move, Moving, TaskPlacement, Victim,
 };
 use muster_model::event::{Event, EventKind};
 use muster_model::host::HostClaim;
@@ -56,7 +56,7 @@ fn place(host: u32, number: u128) -> Arc<[TaskPlacement]> {
 
 /// Under the names of their files.
 pub(crate) fn commands() -> Vec<(&'static str, Command)> {
-    let claiming = Claim {
+    let claiming = ClaimSpec {
         leader: LEADER,
         job: JOB,
         unit: UnitIndex(0),
@@ -105,7 +105,7 @@ fn claim(tasks: Arc<[TaskPlacement]>, purpose: Purpose) -> Arc<Claim> {
         revision: Revision(38),
         since: TimeMs(4_800),
         tasks,
-        standing: AllocationBasis::Share,
+        allocation_basis: AllocationBasis::Share,
         victims: Vec::new(),
         expected_at: Some(TimeMs(9_000)),
         purpose,

@@ -65,7 +65,7 @@ fn ledger() -> Ledger {
         infra: loss(30),
         user: loss(40),
         admin: loss(50),
-        halted_gpu_ms: 0,
+        paused_gpu_ms: 0,
     }
 }
 
@@ -117,7 +117,7 @@ fn begun_again(unit: &mut Unit) {
         path: "/data/run/step_1000".to_owned(),
     }];
     for checkpoint in &mut unit.checkpoints {
-        checkpoint.spoiled = Some("its digest differs".to_owned());
-        checkpoint.spoiled_by = Some(AttemptEpoch(22));
+        checkpoint.damaged = Some("its digest differs".to_owned());
+        checkpoint.damaged_by = Some(AttemptEpoch(22));
     }
 }

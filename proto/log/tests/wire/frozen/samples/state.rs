@@ -145,8 +145,8 @@ fn running_job() -> Job {
             digest: "xxh3:00ff".to_owned(),
             committed_at: TimeMs(2_500),
             save_ms: None,
-            spoiled: None,
-            spoiled_by: None,
+            damaged: None,
+            damaged_by: None,
         }],
     };
     Job {
@@ -216,7 +216,7 @@ fn past() -> PastAttempt {
         exit: Some(exit()),
         hosts: vec![HostId(2), HostId(1)],
         culprit: None,
-        blame: None,
+        attribution: None,
         gpus: Vec::new(),
         members: Vec::new(),
     }
@@ -295,7 +295,7 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     let mut kinds = kinds();
     kinds.extend(super::cells::kinds());
     kinds.extend(super::moves::kinds());
-    kinds.extend(super::learnt::kinds());
+    kinds.extend(super::reported::kinds());
     kinds.extend(super::lives::kinds());
     kinds.extend(super::barrier::kinds());
     kinds.extend(super::suspension::kinds());

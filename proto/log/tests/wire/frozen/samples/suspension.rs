@@ -75,18 +75,18 @@ pub(crate) fn kinds() -> Vec<EventKind> {
 }
 
 /// The first version's state with a job that was paused before, and its ledger.
-pub(crate) fn state_with_halts() -> State {
+pub(crate) fn state_with_pauses() -> State {
     let mut parts = super::state::parts();
-    parts.ledger.halted_gpu_ms = 1_600;
+    parts.ledger.paused_gpu_ms = 1_600;
     change_units(&mut parts, |unit| {
         if let Some(attempt) = &mut unit.attempt {
-            Arc::make_mut(attempt).pauses = vec![halt(4_000, 4_100), halt(4_200, 4_300)];
+            Arc::make_mut(attempt).pauses = vec![pause(4_000, 4_100), pause(4_200, 4_300)];
         }
     });
     State::restore(parts)
 }
 
-const fn halt(from: u64, until: u64) -> Pause {
+const fn pause(from: u64, until: u64) -> Pause {
     Pause {
         from: TimeMs(from),
         until: TimeMs(until),

@@ -35,14 +35,14 @@ pub(super) struct LockRecord {
 
 /// All records of the tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct GpuLedger {
+pub(super) struct LockLedger {
     /// In the order in which locks were taken.
     pub(super) holdings: Vec<LockRecord>,
     /// Locks requested by one owner while another held them.
     pub(super) conflicts: Vec<String>,
 }
 
-impl GpuLedger {
+impl LockLedger {
     /// Reads the ledger in a folder.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ mod tests {
             "10 take task 1 0 5\n10 take {gpu} 1 0 5\n20 take task 2 3 6\n30 give task 1 0 5\n30 give {gpu} 1 0 5\n"
         );
         fs::write(folder.path().join(BOOK_FILE), text).unwrap();
-        let book = GpuLedger::read(folder.path()).unwrap();
+        let book = LockLedger::read(folder.path()).unwrap();
         let given: Vec<Option<u64>> = book.holdings.iter().map(|it| it.given_us).collect();
         assert_eq!(given, [Some(30), Some(30), None]);
         assert_eq!(book.holdings[1].gpu, Some(gpu));
@@ -132,7 +132,7 @@ mod tests {
         let lines =
             ["10 take", "11 take", "20 give", "21 give"].map(|it| format!("{it} task 1 0 5\n"));
         fs::write(folder.path().join(BOOK_FILE), lines.concat()).unwrap();
-        let book = GpuLedger::read(folder.path()).unwrap();
+        let book = LockLedger::read(folder.path()).unwrap();
         assert_eq!(book.holdings.len(), 2);
         assert!(book.holdings.iter().all(|it| it.given_us.is_some()));
     }
@@ -141,12 +141,12 @@ mod tests {
     fn an_odd_line_is_an_error_and_no_book_is_none() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(
-            GpuLedger::read(folder.path()).unwrap(),
-            GpuLedger::default()
+            LockLedger::read(folder.path()).unwrap(),
+            LockLedger::default()
         );
         for odd in ["10 take", "10 give task 1 0 5", "x take task 1 0 5"] {
             fs::write(folder.path().join(BOOK_FILE), format!("{odd}\n")).unwrap();
-            assert!(GpuLedger::read(folder.path()).is_err(), "{odd}");
+            assert!(LockLedger::read(folder.path()).is_err(), "{odd}");
         }
     }
 }

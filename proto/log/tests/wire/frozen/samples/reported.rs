@@ -34,7 +34,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     let known = registration();
     let gpus: Vec<GpuUuid> = known.gpus.iter().map(|gpu| gpu.uuid).collect();
     let registration = HostRegistration {
-        learnt: tree(&gpus),
+        reported: tree(&gpus),
         ..known
     };
     let command = Command::Host(HostCommand::RegisterHost {

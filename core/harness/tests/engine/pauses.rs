@@ -6,7 +6,7 @@ use muster_model::ids::UnitIndex;
 use muster_model::limits;
 use muster_model::time::TimeMs;
 
-fn halt(from: u64, until: u64) -> Pause {
+fn pause(from: u64, until: u64) -> Pause {
     let (from, until) = (TimeMs(from), TimeMs(until));
     Pause { from, until }
 }
@@ -20,14 +20,14 @@ fn many_halts_are_told_as_few_of_the_same_length() {
     let mut attempt = placed.expect("it was placed").clone();
     let count = limits::PAUSES_PER_ATTEMPT_MAX as u64 + 5;
     for number in 0..count {
-        attempt.remember_halt(halt(number * 100, number * 100 + 7));
+        attempt.remember_pause(pause(number * 100, number * 100 + 7));
     }
     assert_eq!(attempt.pauses.len(), limits::PAUSES_PER_ATTEMPT_MAX);
     let sum: u64 = attempt.pauses.iter().map(Pause::span_ms).sum();
     assert_eq!(sum, count * 7);
     assert_eq!(
         attempt.pauses.last(),
-        Some(&halt((count - 1) * 100, (count - 1) * 100 + 7))
+        Some(&pause((count - 1) * 100, (count - 1) * 100 + 7))
     );
     assert!(
         attempt

@@ -19,7 +19,7 @@ use muster_planner::{Budget, plan};
 /// A host of eight GPUs whose worker reports these cells around it.
 fn host(number: u32, above: &[(&str, &str)]) -> HostRegistration {
     let mut host = host_of_model(number, 8, "H100");
-    host.learnt.above = { above.iter() }
+    host.reported.above = { above.iter() }
         .map(|(level, name)| NamedCell {
             level: (*level).to_owned(),
             name: (*name).to_owned(),
@@ -30,7 +30,7 @@ fn host(number: u32, above: &[(&str, &str)]) -> HostRegistration {
 
 /// The host with two sockets of two switches each.
 fn with_switches(mut host: HostRegistration) -> HostRegistration {
-    host.learnt = ReportedTopology {
+    host.reported = ReportedTopology {
         inside: vec!["socket".to_owned(), "switch".to_owned()],
         gpus: { host.gpus.iter() }
             .map(|gpu| ReportedGpu {
@@ -39,7 +39,7 @@ fn with_switches(mut host: HostRegistration) -> HostRegistration {
                 cells: vec![(gpu.index / 4).to_string(), (gpu.index / 2).to_string()],
             })
             .collect(),
-        ..host.learnt
+        ..host.reported
     };
     host
 }
@@ -145,7 +145,7 @@ fn work_shares_cells_that_only_workers_know() {
 #[test]
 fn hosts_that_are_alike_are_of_one_kind_whatever_their_cells_are_called() {
     let mut other = in_rack(2, "r2");
-    for gpu in &mut other.learnt.gpus {
+    for gpu in &mut other.reported.gpus {
         gpu.cells = vec![
             format!("s{}", gpu.cells[0]),
             format!("0000:{}0:00.0", gpu.cells[1]),
@@ -261,7 +261,7 @@ fn levels_that_do_not_fit_are_named() {
 #[test]
 fn cells_that_do_not_nest_count_as_none() {
     let mut bent = in_rack(1, "r1");
-    bent.learnt.gpus[3].cells[1] = "2".to_owned();
+    bent.reported.gpus[3].cells[1] = "2".to_owned();
     let cluster = cluster([bent]);
     let inside = cells(&cluster, 1);
     assert!(inside.inside.is_empty());
@@ -291,8 +291,8 @@ fn a_host_that_moves_and_a_gpu_that_is_replaced_disturb_nothing() {
     // The last GPU is replaced by another card.
     let spare = host_of_model(77, 1, "H100").gpus[0].uuid;
     moved.gpus[7].uuid = spare;
-    moved.learnt.gpus[7].uuid = spare;
-    moved.learnt.gpus.sort_by_key(|gpu| gpu.uuid);
+    moved.reported.gpus[7].uuid = spare;
+    moved.reported.gpus.sort_by_key(|gpu| gpu.uuid);
     cluster.register(moved);
     assert_eq!(path(&cluster, 1), "p1/r2");
     assert_eq!(cells(&cluster, 1).inside.len(), 6);
@@ -308,7 +308,7 @@ fn a_held_gpu_that_is_missing_keeps_its_cell() {
     let inside = cells(&cluster, 1).inside.clone();
     let mut less = again(in_rack(1, "r1"));
     less.gpus.pop();
-    less.learnt.gpus.pop();
+    less.reported.gpus.pop();
     cluster.register(less);
     assert_eq!(cells(&cluster, 1).inside, inside);
 }
@@ -341,14 +341,17 @@ fn a_virtual_cluster_survives_that_its_cells_are_forgotten_and_learnt_again() {
     let job = cluster.submit(spec);
     settle(&mut cluster);
     cluster.start_all(job);
-    let standing = |cluster: &Cluster| {
+    let allocation_basis = |cluster: &Cluster| {
         let attempt = cluster.attempt(job, UnitIndex(0)).expect("the job runs");
         assert_eq!(attempt.stop, None);
         attempt.allocation_basis.clone()
     };
-    assert!(matches!(standing(&cluster), AllocationBasis::Cells(_)));
+    assert!(matches!(
+        allocation_basis(&cluster),
+        AllocationBasis::Cells(_)
+    ));
     cluster.register(again(host(1, &[])));
-    assert_eq!(standing(&cluster), AllocationBasis::Opportunistic);
+    assert_eq!(allocation_basis(&cluster), AllocationBasis::Opportunistic);
     // The level remains because cells of it are guaranteed: the shortage is visible.
     assert!(cluster.state.topology.level("switch").is_some());
     assert_eq!(cluster.state.topology.level("socket"), None);
@@ -356,7 +359,10 @@ fn a_virtual_cluster_survives_that_its_cells_are_forgotten_and_learnt_again() {
     cluster.register(again(again(in_rack(1, "r1"))));
     assert!(cluster.state.index.allocation.shortages().is_empty());
     settle(&mut cluster);
-    assert!(matches!(standing(&cluster), AllocationBasis::Cells(_)));
+    assert!(matches!(
+        allocation_basis(&cluster),
+        AllocationBasis::Cells(_)
+    ));
     // No guarantee needs the level any more: it is removed with its last report.
     cluster.configure(QueueTree::default());
     let silent = host(1, &[]);
