@@ -58,14 +58,14 @@ pub struct CheckpointsFile {
     kept_every: Option<u64>,
     /// Whether the directories of all other checkpoints are removed.
     remove: bool,
-    /// Consecutive spoiled checkpoints after which a unit is not restarted.
+    /// Consecutive damaged checkpoints after which a unit is not restarted.
     bad_max: u32,
-    /// Time after an attempt's start within which a failure to read a checkpoint marks it spoiled.
+    /// Time after an attempt's start within which a failure to read a checkpoint marks it damaged.
     restore_window: HumanDuration,
 }
 
 impl Default for CheckpointsFile {
-    /// Two kept, nothing removed, at most three spoiled, a window of ten minutes.
+    /// Two kept, nothing removed, at most three damaged, a window of ten minutes.
     fn default() -> Self {
         Self {
             kept_min: 2,

@@ -42,7 +42,7 @@ pub struct ClientConfig {
     /// Parent span of submissions, in the format of W3C Trace Context's header `traceparent`: the spans of
     /// a job refer to it.
     pub traceparent: Option<String>,
-    /// Whether the other replicas are learnt from the first one that answers.
+    /// Whether the other replicas are reported from the first one that answers.
     pub discover: bool,
 }
 

@@ -89,7 +89,7 @@ impl Roster {
         }
     }
 
-    /// Sets the replicas learnt as the complete list, and the leader, if known. Other replicas are tried
+    /// Sets the replicas discovered as the complete list, and the leader, if known. Other replicas are tried
     /// after them from now on: they may be gone.
     pub fn learn<'a>(&self, addresses: impl IntoIterator<Item = &'a str>, leader: Option<&str>) {
         let mut known = self.lock();

@@ -134,7 +134,7 @@ impl TryFrom<v1::TaskStatus> for TaskStatus {
             CHECKPOINTS_REPORTED_MAX,
         )?;
         at_most(
-            "spoiled",
+            "damaged",
             wire.damaged.len(),
             "SPOILS_TOLD_MAX",
             DAMAGED_REPORTED_MAX,

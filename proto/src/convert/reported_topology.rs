@@ -37,7 +37,7 @@ pub fn reported_from_wire(
     let wire = wire.unwrap_or_default();
     let gpus = wire.gpus.into_iter().enumerate().map(|(position, gpu)| {
         let uuid = gpu_uuid("uuid", &gpu.uuid)
-            .map_err(|invalid| invalid.within_item("learnt.gpus", position))?;
+            .map_err(|invalid| invalid.within_item("reported.gpus", position))?;
         Ok::<_, InvalidField>(ReportedGpu {
             uuid,
             pci_address: gpu.pci_address,

@@ -36,7 +36,7 @@ const WAYS: [Way; 6] = [
         alike: false,
     },
     Way {
-        name: "backfill, learnt by size",
+        name: "backfill, estimated by size",
         strict: false,
         limits: TimeLimits::None,
         alike: true,

@@ -191,7 +191,7 @@ fn assumptions(settings: ForkSettings, course: &Future) -> Assumptions {
     Assumptions {
         assumed_run_ms: settings.estimator.assumed_ms,
         told: of(EstimateBasis::TimeLimit),
-        reported: of(EstimateBasis::Reported),
+        usual: of(EstimateBasis::UsualRunTime),
         assumed: of(EstimateBasis::Assumed),
     }
 }

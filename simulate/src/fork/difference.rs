@@ -47,7 +47,7 @@ pub struct Assumptions {
     /// Jobs with a time limit of their own.
     pub told: u64,
     /// Jobs of a kind with finished runs.
-    pub reported: u64,
+    pub usual: u64,
     /// Jobs without any information.
     pub assumed: u64,
 }

@@ -12,7 +12,7 @@ pub enum EstimateBasis {
     /// The job's own time limit.
     TimeLimit,
     /// The mean of finished jobs of the same queue, user and name.
-    Reported,
+    UsualRunTime,
     /// The assumption for jobs without any information.
     Assumed,
 }
@@ -23,7 +23,7 @@ impl EstimateBasis {
     pub const fn name(self) -> &'static str {
         match self {
             Self::TimeLimit => "told",
-            Self::Reported => "learnt",
+            Self::UsualRunTime => "usual",
             Self::Assumed => "assumed",
         }
     }
@@ -64,14 +64,14 @@ impl Estimator {
         let after_work = |total_ms: u64| since.after(total_ms.saturating_sub(saved_ms));
         let limit = job.spec.scheduling.run_time_ms_max;
         let limit = limit.map(|limit_ms| attempt.placed_at.after(limit_ms));
-        let reported = state.index.run_times.usual_ms(&job.spec);
-        let reported = reported.map(after_work).filter(|end| *end > now);
-        match (limit, reported) {
-            (Some(limit), Some(reported)) if reported < limit => {
-                (Some(reported), EstimateBasis::Reported)
+        let usual = state.index.run_times.usual_ms(&job.spec);
+        let usual = usual.map(after_work).filter(|end| *end > now);
+        match (limit, usual) {
+            (Some(limit), Some(usual)) if usual < limit => {
+                (Some(usual), EstimateBasis::UsualRunTime)
             }
             (Some(limit), _) => (Some(limit), EstimateBasis::TimeLimit),
-            (None, Some(reported)) => (Some(reported), EstimateBasis::Reported),
+            (None, Some(usual)) => (Some(usual), EstimateBasis::UsualRunTime),
             (None, None) => {
                 let assumed = self.assumed_ms.map(|assumed_ms| {
                     let end = after_work(assumed_ms);
@@ -85,11 +85,11 @@ impl Estimator {
 
     /// Basis of the estimate of a job that is not placed yet.
     pub(super) fn ground(self, state: &State, job: &Job) -> EstimateBasis {
-        let learnt_ms = state.index.run_times.usual_ms(&job.spec);
-        match (job.spec.scheduling.run_time_ms_max, learnt_ms) {
-            (Some(limit_ms), Some(learnt_ms)) if learnt_ms < limit_ms => EstimateBasis::Reported,
+        let usual_ms = state.index.run_times.usual_ms(&job.spec);
+        match (job.spec.scheduling.run_time_ms_max, usual_ms) {
+            (Some(limit_ms), Some(usual_ms)) if usual_ms < limit_ms => EstimateBasis::UsualRunTime,
             (Some(_), _) => EstimateBasis::TimeLimit,
-            (None, Some(_)) => EstimateBasis::Reported,
+            (None, Some(_)) => EstimateBasis::UsualRunTime,
             (None, None) => EstimateBasis::Assumed,
         }
     }

@@ -95,8 +95,8 @@ impl Difference {
                 time(self.horizon_ms)
             ),
             format!(
-                "Run times: {} jobs by time limit, {} learnt, {} assumed {assumed}.",
-                assumptions.told, assumptions.reported, assumptions.assumed
+                "Run times: {} jobs by time limit, {} by usual run time, {} assumed {assumed}.",
+                assumptions.told, assumptions.usual, assumptions.assumed
             ),
         ]
     }

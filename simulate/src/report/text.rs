@@ -144,7 +144,7 @@ fn varied(inputs: &Inputs) -> Option<String> {
         limits,
         says(
             told.alike,
-            "run times are learnt by virtual cluster and size",
+            "run times are estimated by virtual cluster and size",
         ),
         says(!told.checkpoints, "the scheduler knows of no checkpoints"),
     ];

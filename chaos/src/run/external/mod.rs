@@ -70,7 +70,7 @@ const SEVERAL_GPUS: u32 = 2;
 /// Settings of a run on an external cluster.
 #[derive(Clone, Debug)]
 pub struct TargetOptions {
-    /// Connection settings. Further replicas are learnt from the first that answers.
+    /// Connection settings. Further replicas are reported from the first that answers.
     pub cluster: ClientConfig,
     /// Context of the command line, if given, for the command that repeats the run.
     pub context: Option<String>,

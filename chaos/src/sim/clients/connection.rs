@@ -101,7 +101,7 @@ impl Connection {
         let known = self.calls.roster().addresses();
         let is_new = |peer: &Peer| !known.contains(&peer.address);
         if all.clone().any(is_new) {
-            self.reached(Situation::ReplicaLearnt);
+            self.reached(Situation::ReplicaDiscovered);
         }
         self.calls
             .roster()

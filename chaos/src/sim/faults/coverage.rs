@@ -46,7 +46,7 @@ pub enum Situation {
     /// A user could not reach a replica, or got no answer in time.
     TryUnanswered,
     /// A user discovered an unknown replica.
-    ReplicaLearnt,
+    ReplicaDiscovered,
     /// A hostile user's request was refused.
     HostileRefused,
     /// A replica answered a read of a past revision.
@@ -165,7 +165,7 @@ impl Situation {
         Self::ArrivedTwice,
         Self::CallRedirected,
         Self::TryUnanswered,
-        Self::ReplicaLearnt,
+        Self::ReplicaDiscovered,
         Self::HostileRefused,
         Self::PastRead,
         Self::RequestRepeated,
@@ -241,7 +241,7 @@ impl Situation {
             Self::ArrivedTwice => "duplicate requests",
             Self::CallRedirected => "calls of users redirected to the leader",
             Self::TryUnanswered => "unanswered tries of users",
-            Self::ReplicaLearnt => "new replicas discovered by users",
+            Self::ReplicaDiscovered => "new replicas discovered by users",
             Self::HostileRefused => "requests of hostile users refused",
             Self::PastRead => "reads of past states",
             Self::RequestRepeated => "answered requests repeated",

@@ -90,7 +90,7 @@ fn checkpoints(
         .collect()
 }
 
-/// Checkpoints that tasks could not read and that are not marked spoiled. A task names a step, which means
+/// Checkpoints that tasks could not read and that are not marked damaged. A task names a step, which means
 /// the newest checkpoint of that step written by an earlier attempt: a later commit of the current attempt
 /// under the same step is a different checkpoint.
 fn damaged(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report) -> Vec<Command> {

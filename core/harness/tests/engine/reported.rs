@@ -275,7 +275,7 @@ fn a_word_that_is_none_is_refused_with_its_place() {
     let bad = host(1, &[("host", "n")]);
     let refused = cluster.register(bad).result;
     assert!(
-        matches!(&refused, Err(Rejection::InvalidRegistration(broken)) if broken.field == "learnt.above.level"),
+        matches!(&refused, Err(Rejection::InvalidRegistration(broken)) if broken.field == "reported.above.level"),
         "{refused:?}"
     );
 }

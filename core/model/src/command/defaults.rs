@@ -9,10 +9,10 @@ pub struct JobDefaults {
     /// Consecutive attempts without a newer checkpoint after which a unit that has committed one fails; 0: no
     /// limit.
     pub attempts_without_progress_max: u32,
-    /// Consecutive spoiled checkpoints after which a unit is not restarted.
+    /// Consecutive damaged checkpoints after which a unit is not restarted.
     pub bad_checkpoints_max: u32,
     /// Milliseconds after an attempt's start within which a failure to read its checkpoint marks that one
-    /// spoiled.
+    /// damaged.
     pub restore_window_ms: u64,
 }
 

@@ -24,7 +24,7 @@ pub struct Checkpoint {
     pub save_ms: Option<u64>,
     /// Read error reported by a task; later attempts are not offered this checkpoint.
     pub damaged: Option<String>,
-    /// The attempt that could not read it; `None` if it is not spoiled.
+    /// The attempt that could not read it; `None` if it is not damaged.
     pub damaged_by: Option<AttemptEpoch>,
 }
 

@@ -164,18 +164,18 @@ impl Lifecycle {
 /// Retention policy for a job's checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointPolicy {
-    /// Number of newest checkpoints, spoiled ones not counted, that are kept; at least
+    /// Number of newest checkpoints, damaged ones not counted, that are kept; at least
     /// `CHECKPOINTS_KEPT_MIN`, at most `CHECKPOINTS_PER_JOB_MAX`.
     pub kept_min: u32,
     /// Checkpoints whose step is a multiple of this are kept as well. Only the newest if `None`.
     pub kept_every: Option<u64>,
     /// True: the directories of the others are removed. False: only their records are dropped.
     pub remove: bool,
-    /// Consecutive spoiled checkpoints after which a unit is not restarted; at least 1, at most
+    /// Consecutive damaged checkpoints after which a unit is not restarted; at least 1, at most
     /// `BAD_CHECKPOINTS_MAX`.
     pub bad_max: u32,
     /// Milliseconds after an attempt's start within which a failure to read its checkpoint marks that one
-    /// spoiled; at most `PERIOD_MS_MAX`.
+    /// damaged; at most `PERIOD_MS_MAX`.
     pub restore_window_ms: u64,
 }
 

@@ -18,7 +18,7 @@ pub(crate) const STATEMENTS: &[Grammar] = &[
     of(
         "hosts",
         "hosts COUNT [gpus=8] [model=H100] [cpus=64] [memory=1024] [name=n] [LEVEL=CELL for every level above] \
-         [LEVEL=GPUS for levels inside] [learnt]",
+         [LEVEL=GPUS for levels inside] [reported]",
     ),
     of(
         "queues",

@@ -149,7 +149,7 @@ impl<'a> Parser<'a> {
     }
 
     fn hosts(&self, arguments: &mut Arguments) -> Result<Statement> {
-        let reported = arguments.flag("learnt");
+        let reported = arguments.flag("reported");
         let place = arguments.options_named(&self.above);
         let named = place.iter().flatten().count();
         if named > 0 && named < place.len() {

@@ -74,7 +74,7 @@ async fn a_checkpoint_that_cannot_be_read_leaves_the_one_before_to_later_attempt
     let client = cluster.client().await;
     let text = "case $MUSTER_ATTEMPT in \
         1) m checkpoint commit 10 && m checkpoint commit 20 && exit 75;; \
-        2) echo $MUSTER_CKPT_STEP; m checkpoint spoil $MUSTER_CKPT_STEP --reason torn && exit 75;; \
+        2) echo $MUSTER_CKPT_STEP; m checkpoint invalidate $MUSTER_CKPT_STEP --reason torn && exit 75;; \
         *) echo $MUSTER_CKPT_STEP;; esac";
     let job = client.submit_job(script(text)).await.unwrap().job;
     let ended = client.wait_job(job).await.unwrap();

@@ -125,7 +125,7 @@ async fn what_a_task_says_of_itself_reaches_the_leader_and_outlives_the_agent() 
     started(&leader, &host, &task).await;
     let socket = host.directory(&task).control_socket();
     say(&socket, r#"{"op":"progress","step":7}"#);
-    say(&socket, r#"{"op":"spoil","step":40,"reason":"torn"}"#);
+    say(&socket, r#"{"op":"invalidate","step":40,"reason":"torn"}"#);
     say(&socket, r#"{"op":"begin","step":8}"#);
     say(&socket, r#"{"op":"commit","step":8,"path":"/c/8"}"#);
     let expected = DamageReport {

@@ -166,7 +166,7 @@ mod tests {
         };
         let tree = learn(&config, &gpus, &addressed(&gpus, &addresses));
         assert_eq!(tree.inside, [SOCKET_LEVEL, SWITCH_LEVEL]);
-        assert_eq!(tree.broken_rule("learnt"), None);
+        assert_eq!(tree.broken_rule("reported"), None);
         let cells = cells(&tree, &gpus);
         assert_eq!(cells[0], cells[1]);
         assert_ne!(cells[1][1], cells[2][1]);

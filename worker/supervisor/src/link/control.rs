@@ -39,7 +39,7 @@ pub(crate) struct Commit {
 /// What is wrong with it, for the task's author.
 pub(crate) fn parse(line: &[u8], ours: u64) -> Result<TaskRequest, String> {
     let request: ControlRequest = serde_json::from_slice(line).map_err(|error| {
-        format!("not a request (begin, commit, progress, spoil, watch): {error}")
+        format!("not a request (begin, commit, progress, invalidate, watch): {error}")
     })?;
     match request {
         ControlRequest::Begin { step, epoch, .. } => {
@@ -50,7 +50,7 @@ pub(crate) fn parse(line: &[u8], ours: u64) -> Result<TaskRequest, String> {
             of_this_attempt(epoch, ours)?;
             Ok(TaskRequest::Progress(step))
         }
-        ControlRequest::Damage {
+        ControlRequest::Invalidate {
             step,
             reason,
             epoch,
@@ -106,7 +106,7 @@ mod tests {
             r#"{"op":"begin","step":5,"epoch":8}"#,
             r#"{"op":"commit","step":5,"path":"/c/5","epoch":8}"#,
             r#"{"op":"progress","step":5,"epoch":8}"#,
-            r#"{"op":"spoil","step":5,"reason":"torn","epoch":8}"#,
+            r#"{"op":"invalidate","step":5,"reason":"torn","epoch":8}"#,
         ] {
             assert!(parse(line.as_bytes(), 8).is_ok(), "{line}");
             assert!(parse(line.as_bytes(), 9).is_err(), "{line}");
@@ -122,7 +122,7 @@ mod tests {
             r#"{"op":"commit","step":5}"#,
             r#"{"op":"commit","step":5,"path":"relative"}"#,
             r#"{"op":"commit","step":-5,"path":"/c"}"#,
-            r#"{"op":"spoil","step":5,"reason":" "}"#,
+            r#"{"op":"invalidate","step":5,"reason":" "}"#,
             r#"{"op":"destroy"}"#,
         ] {
             assert!(parse(line.as_bytes(), 1).is_err(), "{line}");

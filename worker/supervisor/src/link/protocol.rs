@@ -150,7 +150,7 @@ pub enum ControlRequest {
         epoch: Option<u64>,
     },
     /// A checkpoint of an earlier attempt cannot be read: no later attempt is to be given it.
-    Damage {
+    Invalidate {
         /// Its training step.
         step: u64,
         /// What is wrong with it, for display.

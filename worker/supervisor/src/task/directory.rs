@@ -285,7 +285,7 @@ impl TaskDirectory {
     /// # Errors
     /// Errors of the file system.
     pub(crate) fn record_damaged(&self, reports: &[DamageReport]) -> io::Result<()> {
-        self.keep("spoiled.json", &files::json_bytes(&reports)?)
+        self.keep("damaged.json", &files::json_bytes(&reports)?)
     }
 
     /// The checkpoints that the task could not read.
@@ -293,7 +293,7 @@ impl TaskDirectory {
     /// # Errors
     /// Errors of the file system, or a damaged file.
     pub fn damaged(&self) -> io::Result<Vec<DamageReport>> {
-        self.read_kept("spoiled.json")
+        self.read_kept("damaged.json")
             .map(Option::unwrap_or_default)
     }
 
@@ -409,7 +409,7 @@ mod tests {
             step: 1,
             reason: "its digest differs".to_owned(),
         }];
-        leave("spoiled.json", files::json_bytes(&damaged).unwrap());
+        leave("damaged.json", files::json_bytes(&damaged).unwrap());
         assert_eq!(directory.checkpoints().unwrap(), [report(1), report(2)]);
         assert_eq!(directory.damaged().unwrap(), damaged);
     }

@@ -147,7 +147,7 @@ fn a_checkpoint_that_cannot_be_read_is_told_and_training_may_come_to_its_step_ag
     let mut control = Control::connect(&rig);
     let line = r#"{"op":"commit","step":8,"path":"/c/8"}"#;
     assert!(control.ask(line).error.unwrap().contains("not greater"));
-    control.done(r#"{"op":"spoil","step":10,"reason":"its digest differs","epoch":11}"#);
+    control.done(r#"{"op":"invalidate","step":10,"reason":"its digest differs","epoch":11}"#);
     let report = DamageReport {
         step: 10,
         reason: "its digest differs".to_owned(),
@@ -158,15 +158,15 @@ fn a_checkpoint_that_cannot_be_read_is_told_and_training_may_come_to_its_step_ag
         std::slice::from_ref(&report)
     );
     // A repeated report has no effect; one of another attempt does not count.
-    control.done(r#"{"op":"spoil","step":10,"reason":"again"}"#);
-    let line = r#"{"op":"spoil","step":9,"reason":"torn","epoch":10}"#;
+    control.done(r#"{"op":"invalidate","step":10,"reason":"again"}"#);
+    let line = r#"{"op":"invalidate","step":9,"reason":"torn","epoch":10}"#;
     assert!(control.ask(line).error.unwrap().contains("epoch"));
     control.done(line_of_commit());
     let SupervisorMessage::Checkpoint(committed) = rig.hear() else {
         panic!("no checkpoint");
     };
     assert_eq!(committed.step, 8);
-    let line = r#"{"op":"spoil","step":8,"reason":"torn"}"#;
+    let line = r#"{"op":"invalidate","step":8,"reason":"torn"}"#;
     assert!(
         control
             .ask(line)

@@ -48,7 +48,7 @@ pub(crate) enum Checkpoint {
     /// Prints when the task should save next, once the duration of a save is known: `begin` measures it.
     Commit(Commit),
     /// Report an unreadable checkpoint of an earlier attempt: later attempts start from the one before
-    Damage(Damage),
+    Invalidate(Invalidate),
 }
 
 /// `muster task checkpoint begin`
@@ -90,7 +90,7 @@ pub(crate) struct Commit {
 
 /// `muster task checkpoint damage`
 #[derive(Debug, Args)]
-pub(crate) struct Damage {
+pub(crate) struct Invalidate {
     /// Its training step
     step: u64,
     /// The defect
@@ -128,8 +128,8 @@ impl Verb {
                 })
             }),
             Self::Checkpoint(Checkpoint::Commit(commit)) => commit.run(options),
-            Self::Checkpoint(Checkpoint::Damage(Damage { step, reason })) => say(|epoch| {
-                Ok(ControlRequest::Damage {
+            Self::Checkpoint(Checkpoint::Invalidate(Invalidate { step, reason })) => say(|epoch| {
+                Ok(ControlRequest::Invalidate {
                     step,
                     reason,
                     epoch,

@@ -1,6 +1,6 @@
 //! Retention of checkpoints and removal of their folders.
 //!
-//! The newest checkpoints that are not spoiled are kept, and those that the policy keeps besides. Spoiled
+//! The newest checkpoints that are not damaged are kept, and those that the policy keeps besides. Spoiled
 //! ones among the newest stay recorded: they count as consecutive. A folder is removed only if its step is
 //! below all that are kept, because a later attempt writes steps above the one it resumes from, and never if
 //! a kept checkpoint has the same path.

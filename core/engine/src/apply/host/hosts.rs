@@ -380,7 +380,7 @@ fn changed_healths(host: Option<&Host>, gpus: &[Gpu]) -> Vec<(GpuUuid, GpuHealth
 fn broken_rule(registration: &HostRegistration) -> Option<Violation> {
     broken_text(registration)
         .or_else(|| broken_gpus(&registration.gpus))
-        .or_else(|| registration.reported.broken_rule("learnt"))
+        .or_else(|| registration.reported.broken_rule("reported"))
 }
 
 fn broken_text(registration: &HostRegistration) -> Option<Violation> {

@@ -9,7 +9,7 @@ use muster_model::time::TimeMs;
 use crate::state::{Attempt, Unit};
 
 impl Unit {
-    /// Returns the newest checkpoint to resume from: the newest committed one that is not spoiled.
+    /// Returns the newest checkpoint to resume from: the newest committed one that is not damaged.
     #[must_use]
     pub fn newest_checkpoint(&self) -> Option<&Checkpoint> {
         let mut newest_first = self.checkpoints.iter().rev();
@@ -28,7 +28,7 @@ impl Unit {
         }
     }
 
-    /// Returns the number of newest consecutive spoiled checkpoints.
+    /// Returns the number of newest consecutive damaged checkpoints.
     #[must_use]
     pub fn bad_in_a_row(&self) -> u32 {
         let newest_first = self.checkpoints.iter().rev();

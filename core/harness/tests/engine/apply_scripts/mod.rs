@@ -34,12 +34,12 @@ macro_rules! scripts {
 
 scripts! {
     at_once,
-    blame_checkpoint,
-    blame_excuses,
-    blame_gang,
-    blame_gpu,
-    blame_last_seen,
-    blame_old_findings,
+    attribution_checkpoint,
+    attribution_excuses,
+    attribution_gang,
+    attribution_gpu,
+    attribution_last_seen,
+    attribution_old_findings,
     block_and_expiry,
     cancel,
     claims,

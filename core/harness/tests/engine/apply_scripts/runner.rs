@@ -130,7 +130,7 @@ impl Runner {
             "host_health" => host_health(args, leader),
             "gpu_health" => gpu_health(args, leader),
             "checkpoint" => self.checkpoint(args, leader),
-            "spoil" => self.damage(args, leader),
+            "damage" => self.damage(args, leader),
             "defaults" => Self::defaults(args, leader),
             "replicas" => Self::replicas(args, leader),
             "queue" => Ok(Command::Config(ConfigCommand::SetQueue {

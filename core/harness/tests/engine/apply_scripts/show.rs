@@ -344,7 +344,7 @@ impl Show {
                 step,
                 reason,
             } => format!(
-                "job {job} unit {unit} checkpoint {step} of epoch {epoch} is spoiled: {reason}"
+                "job {job} unit {unit} checkpoint {step} of epoch {epoch} is damaged: {reason}"
             ),
             E::JobSuspended {
                 job,

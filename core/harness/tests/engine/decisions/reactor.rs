@@ -489,10 +489,10 @@ impl ReactorRunner {
         let attempt = job.unit(unit).and_then(|unit| unit.attempt.as_deref());
         let of_task = attempt.map(|attempt| attempt.epoch_of(TaskIndex(task)));
         let current = of_task.unwrap_or_default();
-        let damaged = said.strip_prefix("spoiled:").map(damages).transpose()?;
+        let damaged = said.strip_prefix("damaged:").map(damages).transpose()?;
         let damaged = damaged.unwrap_or_default();
         let (phase, checkpoints) = match said.split_once(':') {
-            Some(("spoiled", _)) => (WorkerTaskPhase::Running, Vec::new()),
+            Some(("damaged", _)) => (WorkerTaskPhase::Running, Vec::new()),
             Some(("exited", code)) => (
                 WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
                 Vec::new(),

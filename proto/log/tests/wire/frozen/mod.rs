@@ -78,7 +78,7 @@ fn a_state_keeps_its_bytes() {
         ("state", samples::state::state()),
         ("state_with_cells", samples::cells::state()),
         ("state_with_moves", samples::moves::state()),
-        ("state_with_learnt_cells", samples::reported::state()),
+        ("state_with_reported_cells", samples::reported::state()),
         ("state_with_user_histories", samples::histories::state()),
         ("state_with_lives", samples::lives::state()),
         ("state_with_barrier", samples::barrier::state()),

@@ -67,7 +67,7 @@ pub(super) fn event(kind: &EventKind, job_name: &dyn Fn(JobId) -> String) -> Opt
         }
         EventKind::JobFinished { job, phase, .. } => format!("{} {phase:?}", job_name(*job)),
         EventKind::CheckpointDamaged { job, step, .. } => {
-            format!("checkpoint {step} of {} is spoiled", job_name(*job))
+            format!("checkpoint {step} of {} is damaged", job_name(*job))
         }
         EventKind::HostHealthChanged { host, health, .. } => match health {
             HostHealth::Up => format!("host {host} is up"),

@@ -1,4 +1,4 @@
-//! Samples of the fourth version: lifecycles of jobs, detailed ends, spoiled checkpoints.
+//! Samples of the fourth version: lifecycles of jobs, detailed ends, damaged checkpoints.
 
 use std::sync::Arc;
 
@@ -229,7 +229,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
     ]
 }
 
-/// The first version's state, with a job that has a lifecycle and a spoiled checkpoint.
+/// The first version's state, with a job that has a lifecycle and a damaged checkpoint.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     let job = parts.jobs.iter_mut().find(|job| !job.units.is_empty());

@@ -41,7 +41,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
         leader: LEADER,
         registration: Arc::new(registration),
     });
-    vec![("register_host_with_learnt_cells", command)]
+    vec![("register_host_with_reported_cells", command)]
 }
 
 /// One event of every kind of the third version.
