@@ -248,7 +248,7 @@ pub enum OpenError {
     #[error(
         "a restore or recovery of {directory} was interrupted: run the same command again before starting the replica"
     )]
-    HalfRefounded {
+    UnfinishedRecovery {
         /// The directory.
         directory: PathBuf,
     },

@@ -126,7 +126,7 @@ impl Replica {
                 limits.watches_max,
                 limits.watch_buffer_revisions,
             )),
-            shadows: Arc::new(SharedHeartbeatStore::new(HeartbeatStore::new(
+            heartbeats: Arc::new(SharedHeartbeatStore::new(HeartbeatStore::new(
                 clock.monotonic(),
             ))),
             directory: Arc::new(WorkerDirectory::default()),
@@ -281,7 +281,7 @@ fn leader_loop(
         handle: context.handle.clone(),
         peers: GrpcPeerLinks::new(config.replica_id, Arc::clone(&context.peers)),
         clock: context.clock,
-        shadows: Arc::clone(&context.shadows),
+        heartbeats: Arc::clone(&context.heartbeats),
         directory: Arc::clone(&context.directory),
         inputs,
         settings: LeaderSettings {

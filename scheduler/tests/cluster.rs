@@ -706,7 +706,7 @@ async fn a_replica_takes_no_message_that_is_for_another_one_or_for_another_clust
             to_replica_id: replica,
             ..v1::PushHeartbeatsRequest::default()
         };
-        let shadows = v1::GetShadowsRequest {
+        let heartbeats = v1::GetHeartbeatsRequest {
             leadership_epoch: u64::MAX,
             term: u64::MAX,
             cluster_id: cluster_id.clone(),
@@ -719,7 +719,7 @@ async fn a_replica_takes_no_message_that_is_for_another_one_or_for_another_clust
         };
         let refusals = [
             peer.push_heartbeats(heartbeats).await.unwrap_err(),
-            peer.get_shadows(shadows).await.unwrap_err(),
+            peer.get_heartbeats(heartbeats).await.unwrap_err(),
             peer.forward_writes(writes).await.unwrap_err(),
         ];
         for refused in refusals {

@@ -21,7 +21,7 @@ use crate::sim::runtime::NodeId;
 #[derive(Clone)]
 pub struct HeartbeatReplica {
     /// The stored heartbeat times.
-    pub shadows: Arc<SharedHeartbeatStore>,
+    pub heartbeats: Arc<SharedHeartbeatStore>,
     /// Its clock.
     pub clock: SimClock,
     /// Its replica, which knows the newest term.
@@ -105,8 +105,8 @@ impl PeerLinks for SimPeers {
     ) -> impl Future<Output = Result<u8, PeerError>> + Send + 'static {
         self.clone().ask(replica, move |service| {
             let term = service.handle.leadership().borrow().term;
-            let mut shadows = service.shadows.lock();
-            shadows.push(service.clock.monotonic(), term, &push)?;
+            let mut heartbeats = service.heartbeats.lock();
+            heartbeats.push(service.clock.monotonic(), term, &push)?;
             Ok(COMMAND_FORMAT)
         })
     }
@@ -118,8 +118,8 @@ impl PeerLinks for SimPeers {
     ) -> impl Future<Output = Result<HeartbeatReport, PeerError>> + Send + 'static {
         self.clone().ask(replica, move |service| {
             let term = service.handle.leadership().borrow().term;
-            let mut shadows = service.shadows.lock();
-            Ok(shadows.report(service.clock.monotonic(), term, asking)?)
+            let mut heartbeats = service.heartbeats.lock();
+            Ok(heartbeats.report(service.clock.monotonic(), term, asking)?)
         })
     }
 }

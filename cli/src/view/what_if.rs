@@ -104,10 +104,10 @@ impl<'a> WhatIfView<'a> {
         };
         format!(
             "forked at revision {revision}, played {}; run times of {} known by time limit, of {} \
-             learned, of {} assumed {assumed}\n",
+             by usual run time, of {} assumed {assumed}\n",
             span(*horizon_ms),
-            counted(assumptions.told, "job"),
-            assumptions.reported,
+            counted(assumptions.time_limit, "job"),
+            assumptions.usual,
             assumptions.assumed,
         )
     }

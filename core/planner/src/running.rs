@@ -114,7 +114,7 @@ pub(super) fn by_end(state: &State, now: TimeMs) -> Vec<(End, Running<'_>)> {
 /// Attempts that are being stopped.
 pub(super) fn stopping(state: &State) -> impl Iterator<Item = Running<'_>> {
     let classes = state.index.attempts.iter();
-    let stopping = classes.take_while(|(class, _)| class.ground == BasisKind::Stopping);
+    let stopping = classes.take_while(|(class, _)| class.basis == BasisKind::Stopping);
     stopping
         .flat_map(|(_, keys)| keys)
         .filter_map(|key| Running::of(state, key.unit_id()))

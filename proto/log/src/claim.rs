@@ -97,6 +97,7 @@ pub(super) fn basis_from_wire(
     wire: Option<muster_proto::v1::AllocationBasis>,
 ) -> Field<AllocationBasis> {
     wire.map_or(Ok(AllocationBasis::Share), |allocation_basis| {
-        AllocationBasis::try_from(allocation_basis).map_err(|invalid| invalid.within("standing"))
+        AllocationBasis::try_from(allocation_basis)
+            .map_err(|invalid| invalid.within("allocation_basis"))
     })
 }

@@ -98,7 +98,7 @@ impl TryFrom<v1::Timings> for Timings {
 
     fn try_from(wire: v1::Timings) -> Result<Self, InvalidField> {
         if wire.heartbeat_ms == 0 {
-            return Err(InvalidField::new("beat_ms", "must be at least 1"));
+            return Err(InvalidField::new("heartbeat_ms", "must be at least 1"));
         }
         if wire.suspect_ms <= wire.heartbeat_ms || wire.lost_ms <= wire.suspect_ms {
             let rule = "beat_ms < suspect_ms < lost_ms must hold";

@@ -9,7 +9,7 @@ mod membership;
 mod observer;
 mod partitions;
 mod past;
-mod refounding;
+mod recovery;
 mod refusals;
 mod remains;
 mod support;

@@ -121,7 +121,7 @@ pub struct LeaderLoop<P, C> {
     /// Time source.
     pub clock: C,
     /// Heartbeat times stored on this replica.
-    pub shadows: Arc<SharedHeartbeatStore>,
+    pub heartbeats: Arc<SharedHeartbeatStore>,
     /// Lookup of workers' streams for the services.
     pub directory: Arc<WorkerDirectory>,
     /// Input from workers' streams; at most [`LEADER_INPUTS_MAX`] should be queued.

@@ -58,7 +58,7 @@ pub(super) async fn begin<P: PeerLinks, C: Clock>(
     tracing::info!(
         epoch = %fence.epoch,
         term,
-        shadows_complete = inheritance.is_complete(),
+        heartbeats_complete = inheritance.is_complete(),
         "leadership began"
     );
     Ok(StartedTerm { fence, inheritance })
@@ -79,7 +79,7 @@ async fn inherit<P: PeerLinks, C: Clock>(
     let mut told = BTreeSet::new();
     let mut reports = Vec::new();
     let of_own = parts
-        .shadows
+        .heartbeats
         .lock()
         .report(parts.clock.monotonic(), status.term, fence);
     match of_own {

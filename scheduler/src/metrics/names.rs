@@ -130,7 +130,7 @@ metrics! {
         "Commands of the leader that were rejected.";
     describe_counter REPLICA_CHANGES_TOTAL = "muster_scheduler_replica_changes_total":
         "Membership changes by this leader, by outcome (done, failed).";
-    describe_histogram SHADOW_SECONDS = "muster_scheduler_shadow_seconds":
+    describe_histogram SHADOW_SECONDS = "muster_scheduler_heartbeat_replication_seconds":
         "Time from the start of a replication round of heartbeat times until a majority has stored it.";
     describe_gauge HEARTBEAT_INTERVAL_SECONDS = "muster_scheduler_heartbeat_interval_seconds":
         "Heartbeat interval requested from workers by this leader; shorter for a worker with a short \

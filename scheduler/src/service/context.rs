@@ -39,7 +39,7 @@ pub(crate) struct ContextParts {
     pub(crate) handle: Handle<State>,
     pub(crate) clock: SystemClock,
     pub(crate) hub: Arc<WatchHub>,
-    pub(crate) shadows: Arc<SharedHeartbeatStore>,
+    pub(crate) heartbeats: Arc<SharedHeartbeatStore>,
     pub(crate) directory: Arc<WorkerDirectory>,
     pub(crate) leader_inputs: mpsc::Sender<LeaderInput>,
     pub(crate) peers: Arc<PeerPool>,

@@ -78,7 +78,7 @@ impl Comparison<'_> {
             queue: spec.queue.clone(),
             priority: spec.priority,
             gpus: gpus.sum(),
-            estimate: then.ground,
+            estimate: then.basis,
             effect,
             now: now.map(|now| self.fate(now)),
             then: self.fate(then),
@@ -185,12 +185,12 @@ fn is_known(known: &[Stop], stop: &Stop) -> bool {
 fn assumptions(settings: ForkSettings, course: &Future) -> Assumptions {
     let mut counts: BTreeMap<EstimateBasis, u64> = BTreeMap::new();
     for record in course.records.values() {
-        *counts.entry(record.ground).or_default() += 1;
+        *counts.entry(record.basis).or_default() += 1;
     }
-    let of = |ground| counts.get(&ground).copied().unwrap_or(0);
+    let of = |basis| counts.get(&basis).copied().unwrap_or(0);
     Assumptions {
         assumed_run_ms: settings.estimator.assumed_ms,
-        told: of(EstimateBasis::TimeLimit),
+        time_limit: of(EstimateBasis::TimeLimit),
         usual: of(EstimateBasis::UsualRunTime),
         assumed: of(EstimateBasis::Assumed),
     }

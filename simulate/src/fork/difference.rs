@@ -45,7 +45,7 @@ pub struct Assumptions {
     /// Assumed run time of work without any information, in milliseconds; `None`: it never ends.
     pub assumed_run_ms: Option<u64>,
     /// Jobs with a time limit of their own.
-    pub told: u64,
+    pub time_limit: u64,
     /// Jobs of a kind with finished runs.
     pub usual: u64,
     /// Jobs without any information.

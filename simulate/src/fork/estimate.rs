@@ -22,7 +22,7 @@ impl EstimateBasis {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::TimeLimit => "told",
+            Self::TimeLimit => "time limit",
             Self::UsualRunTime => "usual",
             Self::Assumed => "assumed",
         }
@@ -84,7 +84,7 @@ impl Estimator {
     }
 
     /// Basis of the estimate of a job that is not placed yet.
-    pub(super) fn ground(self, state: &State, job: &Job) -> EstimateBasis {
+    pub(super) fn basis(self, state: &State, job: &Job) -> EstimateBasis {
         let usual_ms = state.index.run_times.usual_ms(&job.spec);
         match (job.spec.scheduling.run_time_ms_max, usual_ms) {
             (Some(limit_ms), Some(usual_ms)) if usual_ms < limit_ms => EstimateBasis::UsualRunTime,

@@ -90,8 +90,8 @@ impl Future {
         let estimator = settings.estimator;
         let live = fork.state.jobs.values().filter(|job| is_live(job));
         let records = live.map(|job| {
-            let ground = estimator.ground(&fork.state, job);
-            (job.id, Record::new(job, ground))
+            let basis = estimator.basis(&fork.state, job);
+            (job.id, Record::new(job, basis))
         });
         Self {
             records: records.collect(),
@@ -129,8 +129,8 @@ impl Future {
             if let Answer::Job(id) = answer
                 && let Some(job) = self.engine.state.job(id)
             {
-                let ground = self.estimator.ground(&self.engine.state, job);
-                self.records.insert(id, Record::new(job, ground));
+                let basis = self.estimator.basis(&self.engine.state, job);
+                self.records.insert(id, Record::new(job, basis));
                 self.submitted.push(id);
                 made.submitted.push(id);
             }
@@ -234,12 +234,12 @@ impl Future {
             return;
         };
         let running = Running { job, unit, attempt };
-        let (end, ground) = self.estimator.end(state, running, self.engine.now);
+        let (end, basis) = self.estimator.end(state, running, self.engine.now);
         if let Some(end) = end {
             self.agenda.add(end, Event::WorkDone(key));
         }
         if let Some(record) = self.records.get_mut(&key.job) {
-            record.ground = ground;
+            record.basis = basis;
         }
     }
 

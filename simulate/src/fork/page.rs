@@ -96,7 +96,7 @@ impl Difference {
             ),
             format!(
                 "Run times: {} jobs by time limit, {} by usual run time, {} assumed {assumed}.",
-                assumptions.told, assumptions.usual, assumptions.assumed
+                assumptions.time_limit, assumptions.usual, assumptions.assumed
             ),
         ]
     }

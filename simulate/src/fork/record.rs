@@ -41,7 +41,7 @@ pub(super) struct Record {
     /// Units that were waiting when the future began.
     pub(super) waited: u64,
     /// Basis of its run-time estimate.
-    pub(super) ground: EstimateBasis,
+    pub(super) basis: EstimateBasis,
     /// Time and place of the first placement of a unit that had waited.
     pub(super) first: Option<(TimeMs, Placed)>,
     /// Time of the latest such placement.
@@ -63,11 +63,11 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn new(job: &Job, ground: EstimateBasis) -> Self {
+    pub(super) fn new(job: &Job, basis: EstimateBasis) -> Self {
         Self {
             spec: Arc::clone(&job.spec),
             waited: job.counts.waiting,
-            ground,
+            basis,
             first: None,
             last_at: None,
             started: 0,

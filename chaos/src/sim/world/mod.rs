@@ -69,7 +69,7 @@ pub struct World {
     /// The network.
     pub network: SimNetwork,
     gateway: Gateway,
-    shadows: HeartbeatStores,
+    heartbeats: HeartbeatStores,
     hubs: Hubs,
     plan: Plan,
     /// Number of requests sent by operators.
@@ -133,7 +133,7 @@ impl World {
             hosts: Vec::new(),
             network,
             gateway: Gateway::default(),
-            shadows: HeartbeatStores::default(),
+            heartbeats: HeartbeatStores::default(),
             hubs: Hubs::default(),
             plan,
             operators_requests: AtomicU64::new(1),
@@ -260,26 +260,26 @@ impl World {
         let onlooker = self.judges.onlooker(id);
         let handle = self.replicas.start(id, onlooker).await?;
         let machine = self.replicas.nodes[id as usize - 1].clone();
-        let shadows = Arc::new(SharedHeartbeatStore::new(HeartbeatStore::new(
+        let heartbeats = Arc::new(SharedHeartbeatStore::new(HeartbeatStore::new(
             machine.clock.monotonic(),
         )));
         let (inputs, received) = mpsc::channel(LEADER_INPUTS_MAX);
         self.gateway.listen(machine.node, inputs);
         let service = HeartbeatReplica {
-            shadows: Arc::clone(&shadows),
+            heartbeats: Arc::clone(&heartbeats),
             clock: machine.clock.clone(),
             handle: handle.clone(),
         };
-        self.shadows.listen(machine.node, service);
+        self.heartbeats.listen(machine.node, service);
         let leader_loop = LeaderLoop {
             handle: handle.clone(),
             peers: SimPeers {
                 from: machine.node,
                 network: self.network.clone(),
-                services: self.shadows.clone(),
+                services: self.heartbeats.clone(),
             },
             clock: machine.clock.clone(),
-            shadows,
+            heartbeats,
             directory: Arc::new(WorkerDirectory::default()),
             inputs: received,
             settings: LeaderSettings {
@@ -319,7 +319,7 @@ impl World {
                 .with(|seen| seen.coverage.reached(Situation::KilledBetween));
         }
         self.gateway.close(node);
-        self.shadows.close(node);
+        self.heartbeats.close(node);
         self.hubs.close(node);
         let lost = self.replicas.kill(id);
         self.judges.with(|seen| {

@@ -149,7 +149,7 @@ fn check_attempts(state: &State, report: &mut Report) {
         .iter()
         .flat_map(|(class, keys)| {
             keys.iter().map(|key| {
-                let sort = (class.ground, class.queue.to_string(), class.priority);
+                let sort = (class.basis, class.queue.to_string(), class.priority);
                 (key.job.0, key.unit, sort, class.gpus, key.unkept_since.0)
             })
         })
@@ -160,7 +160,7 @@ fn check_attempts(state: &State, report: &mut Report) {
             let Some(attempt) = &unit.attempt else {
                 continue;
             };
-            let ground = match (&attempt.stop, &attempt.allocation_basis) {
+            let basis = match (&attempt.stop, &attempt.allocation_basis) {
                 (Some(_), _) => BasisKind::Stopping,
                 (None, AllocationBasis::Opportunistic) => BasisKind::Opportunistic,
                 (None, AllocationBasis::Share) => BasisKind::Share,
@@ -175,7 +175,7 @@ fn check_attempts(state: &State, report: &mut Report) {
                 .tasks
                 .iter()
                 .fold(0, |sum, run| sum + run.gpus.len());
-            let sort = (ground, job.spec.queue.clone(), job.spec.priority);
+            let sort = (basis, job.spec.queue.clone(), job.spec.priority);
             let gpus = u32::try_from(gpus).unwrap_or(u32::MAX);
             expected.insert((job.id, *index, sort, gpus, since));
         }

@@ -18,7 +18,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
         || format!("it lies after revision {}", state.revision),
     );
     check_replicas(state, report);
-    check_refounding(state, report);
+    check_recovery(state, report);
     check_requests(state, report);
     check_events(state, report);
 }
@@ -36,27 +36,27 @@ fn check_replicas(state: &State, report: &mut Report) {
 }
 
 /// Checks that no job of the old group started anything while unknown tasks could have had a lease.
-fn check_refounding(state: &State, report: &mut Report) {
-    let Some(refounding) = state.recovery else {
+fn check_recovery(state: &State, report: &mut Report) {
+    let Some(recovery) = state.recovery else {
         return;
     };
     report.require(
-        refounding.origin < refounding.floor && refounding.floor <= state.revision,
+        recovery.origin < recovery.floor && recovery.floor <= state.revision,
         Rule::Leadership,
         &"the refounding",
         || {
             format!(
-                "{refounding:?} is out of order at revision {}",
+                "{recovery:?} is out of order at revision {}",
                 state.revision
             )
         },
     );
-    let began_at = refounding.hold.map(|hold| hold.began_at);
-    let old = { state.jobs.values() }.filter(|job| job.id.get() <= refounding.floor.get());
+    let began_at = recovery.hold.map(|hold| hold.began_at);
+    let old = { state.jobs.values() }.filter(|job| job.id.get() <= recovery.floor.get());
     for job in old {
         let units = job.units.iter();
         let placed = units.filter_map(|(unit, known)| Some((unit, known.attempt.as_deref()?)));
-        for (unit, attempt) in placed.filter(|(_, it)| it.epoch.get() > refounding.floor.get()) {
+        for (unit, attempt) in placed.filter(|(_, it)| it.epoch.get() > recovery.floor.get()) {
             let lease_ms = job.spec.partition_grace_ms;
             report.require(
                 began_at.is_some_and(|began_at| attempt.placed_at >= began_at.after(lease_ms)),

@@ -26,8 +26,8 @@ pub fn check_quotas<'a>(
     if !has_gpus || !queues.clone().any(is_virtual_cluster) {
         return Vec::new();
     }
-    let ground = CellTree::new(tree.topology(), cells_of(state, tree));
-    let allocation = Allocation::new(ground, queues.clone());
+    let tree = CellTree::new(tree.topology(), cells_of(state, tree));
+    let allocation = Allocation::new(tree, queues.clone());
     let mut found = Vec::new();
     for (name, config) in queues {
         if let Guarantee::Cells(quotas) = &config.guarantee {
@@ -47,9 +47,9 @@ pub fn check_quotas<'a>(
 }
 
 fn broken_pin(allocation: &Allocation, quota: &CellQuota, pinned: &PinnedCell) -> Option<String> {
-    let ground = allocation.ground();
-    let level = ground.topology().level(&quota.level)?;
-    let Some(cell) = ground.find(level, pinned) else {
+    let tree = allocation.tree();
+    let level = tree.topology().level(&quota.level)?;
+    let Some(cell) = tree.find(level, pinned) else {
         return Some(format!(
             "`{}` is not a {} of the cluster",
             pinned.cell, quota.level
@@ -63,7 +63,7 @@ fn broken_pin(allocation: &Allocation, quota: &CellQuota, pinned: &PinnedCell) -
         gpu_model: Arc::from(quota.gpu_model.as_str()),
         gpus: quota.gpus,
     };
-    match ground.kind(&cell) {
+    match tree.kind(&cell) {
         Some(kind) if kind == wanted => Some(format!(
             "`{}` lies in or around another pinned cell",
             pinned.cell
@@ -73,9 +73,9 @@ fn broken_pin(allocation: &Allocation, quota: &CellQuota, pinned: &PinnedCell) -
             pinned.cell,
             kind.map_or_else(
                 || "cell of several GPU models".to_owned(),
-                |kind| ground.kind_name(&kind)
+                |kind| tree.kind_name(&kind)
             ),
-            ground.kind_name(&wanted)
+            tree.kind_name(&wanted)
         )),
     }
 }
@@ -96,7 +96,7 @@ fn missing(allocation: &Allocation) -> impl Iterator<Item = Violation> {
                 field: "queues".to_owned(),
                 rule: format!(
                     "cells are missing: {} (owed: {})",
-                    sum.text(allocation.ground(), kind),
+                    sum.text(allocation.tree(), kind),
                     owed.join(", ")
                 ),
             }
@@ -119,7 +119,7 @@ impl Allocation {
         trial.bind(queue, cell)?;
         if let Some(arithmetic) = trial.less_safe_than(self, cell) {
             return Err(BindError::Unsafe {
-                cell: self.ground().name(cell),
+                cell: self.tree().name(cell),
                 arithmetic,
             });
         }
@@ -130,7 +130,7 @@ impl Allocation {
     /// Returns the sum of a kind with a larger shortage than before; only kinds of the cell's GPU model are
     /// compared.
     fn less_safe_than(&self, before: &Self, cell: &CellId) -> Option<String> {
-        let model = self.ground().kind(cell)?.gpu_model;
+        let model = self.tree().kind(cell)?.gpu_model;
         let after = self.sums(Some(&model));
         if after.values().all(|sum| sum.left() >= 0) {
             return None;
@@ -138,7 +138,7 @@ impl Allocation {
         let before = before.sums(Some(&model));
         after.into_iter().find_map(|(kind, sum)| {
             let allowed = before.get(kind).map_or(0, |sum| sum.left().min(0));
-            (sum.left() < allowed).then(|| sum.text(self.ground(), kind))
+            (sum.left() < allowed).then(|| sum.text(self.tree(), kind))
         })
     }
 }
@@ -159,7 +159,7 @@ pub fn check_binding(
     if !cells.is_sorted_by(|earlier, later| earlier < later) {
         return Err("the cells are not in ascending order".to_owned());
     }
-    check_cover(state, allocation.ground(), cells, tasks)?;
+    check_cover(state, allocation.tree(), cells, tasks)?;
     let queue: Arc<str> = Arc::from(spec.queue.as_str());
     let mut trial = allocation.clone();
     for cell in cells {
@@ -170,7 +170,7 @@ pub fn check_binding(
         if pinned != spec.scheduling.pinned_cell.as_deref() {
             return Err(format!(
                 "{} is {}, and the job asks for {}",
-                trial.ground().name(cell),
+                trial.tree().name(cell),
                 pinned.map_or_else(
                     || "not pinned".to_owned(),
                     |name| format!("pinned as `{name}`")
@@ -189,10 +189,10 @@ pub fn check_binding(
 fn check_safety(before: &Allocation, after: &Allocation, cells: &[CellId]) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for cell in cells {
-        let kind = after.ground().kind(cell);
+        let kind = after.tree().kind(cell);
         let is_new = kind.is_some_and(|kind| seen.insert(kind.gpu_model));
         if is_new && let Some(arithmetic) = after.less_safe_than(before, cell) {
-            let cell = after.ground().name(cell);
+            let cell = after.tree().name(cell);
             return Err(BindError::Unsafe { cell, arithmetic }.to_string());
         }
     }
@@ -205,7 +205,7 @@ fn check_safety(before: &Allocation, after: &Allocation, cells: &[CellId]) -> Re
 /// The first GPU outside, or the first cell that holds none, human-readable.
 pub fn check_cover(
     state: &State,
-    ground: &CellTree,
+    tree: &CellTree,
     cells: &[CellId],
     tasks: &[TaskPlacement],
 ) -> Result<(), String> {
@@ -216,7 +216,7 @@ pub fn check_cover(
             .ok_or_else(|| format!("host {} does not exist", task.host))?;
         for position in positions(host, task) {
             let position = position.ok_or_else(|| format!("host {} has other GPUs", host.name))?;
-            let cell = position_in(ground, cells, host.id, position).ok_or_else(|| {
+            let cell = position_in(tree, cells, host.id, position).ok_or_else(|| {
                 format!(
                     "GPU {position} of host {} lies in none of the cells",
                     host.name
@@ -228,7 +228,7 @@ pub fn check_cover(
     match used.iter().position(|used| !used) {
         Some(unused) => Err(format!(
             "{} holds none of the unit's GPUs",
-            ground.name(&cells[unused])
+            tree.name(&cells[unused])
         )),
         None => Ok(()),
     }
@@ -244,14 +244,8 @@ fn positions<'a>(
 }
 
 /// Returns which of the cells, ascending, a GPU lies in.
-fn position_in(
-    ground: &CellTree,
-    cells: &[CellId],
-    host: HostId,
-    position: usize,
-) -> Option<usize> {
-    let gpu = CellId::Inside(host, ground.topology().gpu_level(), GpuMask::one(position));
-    ground
-        .around(&gpu)
+fn position_in(tree: &CellTree, cells: &[CellId], host: HostId, position: usize) -> Option<usize> {
+    let gpu = CellId::Inside(host, tree.topology().gpu_level(), GpuMask::one(position));
+    tree.around(&gpu)
         .find_map(|cell| cells.binary_search(&cell).ok())
 }

@@ -82,10 +82,10 @@ impl<T, F: FnMut(&CellId, Load) -> Option<T>> Search<'_, F> {
     fn run(&mut self) -> ControlFlow<Option<T>> {
         let allocation = self.allocation;
         for outer in allocation.free_kinds().rev() {
-            let ground = allocation.ground();
+            let tree = allocation.tree();
             if *outer == *self.wanted.kind {
                 self.of_kind(outer)?;
-            } else if ground.may_hold(outer, self.wanted.kind) {
+            } else if tree.may_hold(outer, self.wanted.kind) {
                 for (load, cell) in allocation.free_of(outer).into_iter().flatten() {
                     // Bad or busy GPUs of the larger cell may lie outside the smaller one.
                     if outer.gpus - load.bad >= self.wanted.healthy_gpus {
@@ -129,15 +129,15 @@ impl<T, F: FnMut(&CellId, Load) -> Option<T>> Search<'_, F> {
 
     /// Offers cells of the kind inside a larger one, along the children with the least load.
     fn inside(&mut self, outer: &CellId) -> ControlFlow<Option<T>> {
-        let ground = self.allocation.ground();
-        let mut children: Vec<(Load, CellId, CellKind)> = ground
+        let tree = self.allocation.tree();
+        let mut children: Vec<(Load, CellId, CellKind)> = tree
             .children(outer)
             .into_iter()
             .filter_map(|child| {
-                let kind = ground.kind(&child)?;
-                let load = ground.load(&child);
+                let kind = tree.kind(&child)?;
+                let load = tree.load(&child);
                 let healthy = kind.gpus - load.bad >= self.wanted.healthy_gpus;
-                let holds = healthy && ground.may_hold(&kind, self.wanted.kind);
+                let holds = healthy && tree.may_hold(&kind, self.wanted.kind);
                 holds.then_some((load, child, kind))
             })
             .collect();

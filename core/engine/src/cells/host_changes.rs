@@ -11,7 +11,7 @@ impl Allocation {
     /// `settle` then.
     #[must_use]
     pub fn replace_host(&mut self, host: &Host, cells: &HostCells) -> bool {
-        if !self.is_active() || self.ground().knows(host, cells) {
+        if !self.is_active() || self.tree().knows(host, cells) {
             return true;
         }
         if self.has_unresolved_pins() {
@@ -26,7 +26,7 @@ impl Allocation {
         for cell in &bound {
             trial.forget_room(cell);
         }
-        let kinds: Vec<_> = bound.iter().map(|cell| self.ground().kind(cell)).collect();
+        let kinds: Vec<_> = bound.iter().map(|cell| self.tree().kind(cell)).collect();
         trial.ground_mut().replace(host, cells);
         // The cells that the host left remain without it; a host that was a root itself may be inside a cell
         // now.
@@ -38,7 +38,7 @@ impl Allocation {
             trial.free_roots(top);
         }
         for (cell, kind) in bound.iter().zip(kinds) {
-            if trial.ground().kind(cell) != kind || !trial.carve(cell) {
+            if trial.tree().kind(cell) != kind || !trial.carve(cell) {
                 return false;
             }
             trial.note_room(cell);
@@ -51,7 +51,7 @@ impl Allocation {
     fn tops(&self, host: &Host, cells: &HostCells) -> Vec<CellId> {
         let next = cells.above.first().cloned().map(CellId::Above);
         let mut tops = vec![
-            self.ground().top(host.id),
+            self.tree().top(host.id),
             next.unwrap_or(CellId::Host(host.id)),
         ];
         tops.sort_unstable();
@@ -68,7 +68,7 @@ impl Allocation {
             bound.push(cell.clone());
             return;
         }
-        for child in self.ground().children(cell) {
+        for child in self.tree().children(cell) {
             self.clear(&child, bound);
         }
     }
@@ -77,12 +77,12 @@ impl Allocation {
     fn free_roots(&mut self, top: CellId) {
         let mut open = vec![top];
         while let Some(cell) = open.pop() {
-            match self.ground().kind(&cell) {
+            match self.tree().kind(&cell) {
                 Some(kind) => {
-                    let load = self.ground().load(&cell);
+                    let load = self.tree().load(&cell);
                     self.insert_free(cell, kind, load);
                 }
-                None => open.extend(self.ground().children(&cell)),
+                None => open.extend(self.tree().children(&cell)),
             }
         }
     }

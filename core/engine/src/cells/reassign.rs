@@ -113,8 +113,8 @@ fn empty(state: &State, tree: &ClusterTree) -> Allocation {
     if !queues().any(|(_, config)| config.is_virtual_cluster()) {
         return Allocation::default();
     }
-    let ground = CellTree::new(tree.topology(), cells_of(state, tree));
-    Allocation::new(ground, queues())
+    let tree = CellTree::new(tree.topology(), cells_of(state, tree));
+    Allocation::new(tree, queues())
 }
 
 impl Allocation {

@@ -37,14 +37,14 @@ impl KindBalance {
     }
 
     /// Returns the sum in human-readable form.
-    pub(super) fn text(&self, ground: &CellTree, kind: &CellKind) -> String {
-        let mut text = format!("{}: {} free", ground.kind_name(kind), self.counts.free);
+    pub(super) fn text(&self, tree: &CellTree, kind: &CellKind) -> String {
+        let mut text = format!("{}: {} free", tree.kind_name(kind), self.counts.free);
         for (larger, each, left) in &self.larger {
             // Writing to a string cannot fail.
             let _ = write!(
                 text,
                 " + {each} x {left} left of {}",
-                ground.kind_name(larger)
+                tree.kind_name(larger)
             );
         }
         let _ = write!(text, " - {} owed = {}", self.counts.owed, self.left());
@@ -55,12 +55,12 @@ impl KindBalance {
 /// Computes the sums of all kinds of one GPU model (of all if `None`). `counts` gives those of each kind;
 /// `owed` lists the owed kinds, whether or not such cells exist.
 pub(super) fn sums<'a>(
-    ground: &'a CellTree,
+    tree: &'a CellTree,
     gpu_model: Option<&'a str>,
     owed: impl Iterator<Item = &'a CellKind>,
     counts: impl Fn(&CellKind) -> Counts,
 ) -> BTreeMap<&'a CellKind, KindBalance> {
-    let mut sums: BTreeMap<&CellKind, KindBalance> = ground
+    let mut sums: BTreeMap<&CellKind, KindBalance> = tree
         .kinds(gpu_model)
         .chain(owed)
         .map(|kind| {
@@ -80,7 +80,7 @@ pub(super) fn sums<'a>(
         if left <= 0 {
             continue;
         }
-        for (child, each) in ground.fewest(kind) {
+        for (child, each) in tree.fewest(kind) {
             if let Some(sum) = sums.get_mut(child) {
                 sum.larger.push((kind.clone(), i64::from(each), left));
             }

@@ -145,7 +145,7 @@ impl<'a, R: Room> Serving<'a, R> {
 
     /// Offers the GPUs of a bound cell.
     fn offer(&mut self, cell: &CellId) {
-        for (host, gpus) in self.allocation.ground().gpus(cell) {
+        for (host, gpus) in self.allocation.tree().gpus(cell) {
             let open = self.room.open(host).and(gpus);
             if !open.is_empty() {
                 let offered = self.offered.entry(host).or_default();
@@ -197,8 +197,8 @@ impl<'a, R: Room> Serving<'a, R> {
     fn put(&mut self, task: usize, host: HostId) -> bool {
         let piece = &self.request.tasks[task];
         let offered = self.offered.get(&host).copied().unwrap_or_default();
-        let ground = self.allocation.ground();
-        let offered = offered.and(ground.of_model(host, &piece.gpu_model));
+        let tree = self.allocation.tree();
+        let offered = offered.and(tree.of_model(host, &piece.gpu_model));
         let Some(gpus) = self.room.take(host, offered, piece) else {
             return false;
         };
@@ -291,7 +291,7 @@ impl<'a, R: Room> Serving<'a, R> {
 
     /// Returns the minimum loss of taking `gpus` of a cell; `None` if they are too few.
     fn price_of(&self, cell: &CellId, gpus: u32) -> Option<Price> {
-        let inside = self.allocation.ground().gpus(cell);
+        let inside = self.allocation.tree().gpus(cell);
         let open = inside.iter().map(|(host, gpus)| {
             let open = self.room.open(*host).and(*gpus);
             (*host, open)
@@ -308,7 +308,7 @@ impl<'a, R: Room> Serving<'a, R> {
     }
 
     fn hosts_of(&self, cell: &CellId) -> Vec<HostId> {
-        let gpus = self.allocation.ground().gpus(cell);
+        let gpus = self.allocation.tree().gpus(cell);
         let mut hosts: Vec<(u32, HostId)> = gpus
             .into_iter()
             .map(|(host, _)| (self.offered.get(&host).map_or(0, |gpus| gpus.count()), host))
@@ -340,7 +340,7 @@ impl<'a, R: Room> Serving<'a, R> {
     fn put_across(&mut self, task: usize) -> bool {
         let gpus = self.request.tasks[task].gpus;
         let kinds = self.owed(&self.request.tasks[task].gpu_model);
-        let host_level = self.allocation.ground().topology().host_level();
+        let host_level = self.allocation.tree().topology().host_level();
         for (kind, _) in kinds.into_iter().rev() {
             if kind.gpus >= gpus || kind.level <= host_level {
                 continue;
@@ -369,9 +369,9 @@ impl<'a, R: Room> Serving<'a, R> {
         while !self.put(task, host) {
             let kinds = self.owed(&self.request.tasks[task].gpu_model);
             let more = kinds.into_iter().rev().find_map(|(kind, _)| {
-                let cells = self.allocation.ground().cells_inside(host, &kind);
+                let cells = self.allocation.tree().cells_inside(host, &kind);
                 cells.into_iter().find_map(|cell| {
-                    let gains = !self.allocation.ground().load(&cell).is_full(&kind);
+                    let gains = !self.allocation.tree().load(&cell).is_full(&kind);
                     let bound = self.allocation.bound(&cell).is_some();
                     let open = gains || self.room.evicts();
                     (open && !bound).then(|| self.with_bound(&cell)).flatten()
@@ -434,16 +434,16 @@ impl<'a, R: Room> Serving<'a, R> {
     /// Returns hosts with room in bound cells, and hosts of owed cells, at most as many of a kind as there
     /// are tasks.
     fn bins(&self, model: &str, tasks: usize) -> Vec<(Bin, u32)> {
-        let ground = self.allocation.ground();
+        let tree = self.allocation.tree();
         let mut bins: Vec<(Bin, u32)> = Vec::new();
         for (host, gpus) in &self.offered {
-            let gpus = gpus.and(ground.of_model(*host, model)).count();
+            let gpus = gpus.and(tree.of_model(*host, model)).count();
             bins.push((Bin::Host(*host), gpus));
         }
         let mut cell = 0;
         for (kind, count) in self.owed(model) {
             for _ in 0..(count as usize).min(tasks) {
-                for gpus in ground.host_sizes(&kind) {
+                for gpus in tree.host_sizes(&kind) {
                     let kind = kind.clone();
                     bins.push((Bin::Owed { cell, kind }, gpus));
                 }

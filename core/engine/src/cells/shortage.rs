@@ -48,7 +48,7 @@ impl Allocation {
         self.quotas(queue)
             .map(|(kind, quota)| {
                 let mut left = CellsLeft {
-                    kind: self.ground().kind_name(kind),
+                    kind: self.tree().kind_name(kind),
                     guaranteed: quota.count,
                     bound: quota.bound,
                     free: 0,
@@ -56,7 +56,7 @@ impl Allocation {
                     unhealthy: 0,
                 };
                 for cell in self.unbound(kind) {
-                    let load = self.ground().load(&cell);
+                    let load = self.tree().load(&cell);
                     let count = match (load.bad, load.busy) {
                         (0, 0) => &mut left.free,
                         (0, _) => &mut left.in_use,
@@ -72,7 +72,7 @@ impl Allocation {
     /// Returns the cells of a kind that are free, or lie in larger free ones.
     fn unbound(&self, kind: &CellKind) -> Vec<CellId> {
         let outer = self.free_kinds();
-        let outer = outer.filter(|outer| *outer == kind || self.ground().may_hold(outer, kind));
+        let outer = outer.filter(|outer| *outer == kind || self.tree().may_hold(outer, kind));
         let mut open: Vec<CellId> = outer
             .filter_map(|outer| self.free_of(outer))
             .flatten()
@@ -80,9 +80,9 @@ impl Allocation {
             .collect();
         let mut found = Vec::new();
         while let Some(cell) = open.pop() {
-            match self.ground().kind(&cell) {
+            match self.tree().kind(&cell) {
                 Some(own) if own == *kind => found.push(cell),
-                Some(own) if own.level < kind.level => open.extend(self.ground().children(&cell)),
+                Some(own) if own.level < kind.level => open.extend(self.tree().children(&cell)),
                 _ => {}
             }
         }
@@ -95,7 +95,7 @@ impl Allocation {
     pub fn shortages(&self) -> Vec<CellShortage> {
         let healthy = self.healthy();
         let owed: Vec<CellKind> = self.all_owed().map(|(kind, _)| kind.clone()).collect();
-        let sums = safety::sums(self.ground(), None, owed.iter(), |kind| Counts {
+        let sums = safety::sums(self.tree(), None, owed.iter(), |kind| Counts {
             free: healthy.get(kind).copied().unwrap_or(0),
             owed: self.counts(kind).owed,
         });
@@ -105,7 +105,7 @@ impl Allocation {
                 kind: kind.clone(),
                 missing: sum.left().unsigned_abs(),
                 owed: self.owed(kind),
-                arithmetic: sum.text(self.ground(), kind),
+                arithmetic: sum.text(self.tree(), kind),
             })
             .collect()
     }
@@ -126,11 +126,11 @@ impl Allocation {
             broken.extend(bad);
         }
         while let Some(cell) = broken.pop() {
-            for child in self.ground().children(&cell) {
-                let Some(kind) = self.ground().kind(&child) else {
+            for child in self.tree().children(&cell) {
+                let Some(kind) = self.tree().kind(&child) else {
                     continue;
                 };
-                match self.ground().load(&child).bad {
+                match self.tree().load(&child).bad {
                     0 => *healthy.entry(kind).or_default() += 1,
                     _ => broken.push(child),
                 }

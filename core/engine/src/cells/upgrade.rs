@@ -31,7 +31,7 @@ impl Allocation {
                     None if pinned.is_some() => return None,
                     None => trial.bind_around(queue, *host, rest)?,
                 };
-                for (inside, covered) in trial.ground().gpus(&cell) {
+                for (inside, covered) in trial.tree().gpus(&cell) {
                     if inside == *host {
                         rest = rest.without(covered);
                     }
@@ -53,9 +53,9 @@ impl Allocation {
     /// largest inside the host.
     fn bind_around(&mut self, queue: &Arc<str>, host: HostId, gpus: GpuMask) -> Option<CellId> {
         let first = gpus.positions().next()?;
-        let level = self.ground().topology().gpu_level();
+        let level = self.tree().topology().gpu_level();
         let gpu = CellId::Inside(host, level, GpuMask::one(first));
-        let around: Vec<CellId> = self.ground().around(&gpu).collect();
+        let around: Vec<CellId> = self.tree().around(&gpu).collect();
         let holds_all = |cell: &&CellId| match cell {
             CellId::Inside(_, _, inside) => inside.covers(gpus),
             CellId::Host(_) | CellId::Above(_) => true,

@@ -216,11 +216,11 @@ impl<'a> Rights<'a> {
     /// over any of them.
     pub fn over_class(&self, class: &AttemptClass) -> Option<Right> {
         let same_queue = *class.queue == *self.preemptor.job.spec.queue;
-        match (self.preemptor.allocation_basis, class.ground) {
+        match (self.preemptor.allocation_basis, class.basis) {
             (_, BasisKind::Stopping) | (AllocationBasis::Opportunistic, _) => None,
             (_, BasisKind::Opportunistic) => Some(Right::Opportunistic),
             (_, BasisKind::Share | BasisKind::Cells) if same_queue => {
-                let by_share = class.ground == BasisKind::Share;
+                let by_share = class.basis == BasisKind::Share;
                 self.by_priority(by_share, class.priority).ok()
             }
             (_, BasisKind::Cells) => None,

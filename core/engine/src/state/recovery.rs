@@ -82,12 +82,12 @@ impl State {
     /// lease, counted from the new group's first leader. In the past for any other job.
     #[must_use]
     pub fn held_until(&self, job: &Job) -> TimeMs {
-        let Some(refounding) = &self.recovery else {
+        let Some(recovery) = &self.recovery else {
             return TimeMs::default();
         };
-        let hold = refounding
+        let hold = recovery
             .hold
-            .filter(|_| job.id.get() <= refounding.floor.get());
+            .filter(|_| job.id.get() <= recovery.floor.get());
         hold.map_or(TimeMs::default(), |hold| {
             hold.began_at.after(job.spec.partition_grace_ms)
         })

@@ -29,7 +29,7 @@ pub struct StateParts {
     /// The current leadership.
     pub leadership: Leadership,
     /// Record of a disaster recovery from another group of replicas.
-    pub refounding: Option<Recovery>,
+    pub recovery: Option<Recovery>,
     /// Current and highest replica ids.
     pub replicas: Arc<Replicas>,
     /// All jobs, in any order.
@@ -73,7 +73,7 @@ impl StateParts {
             revision,
             time,
             leadership,
-            refounding,
+            recovery,
             replicas,
             jobs,
             hosts,
@@ -97,7 +97,7 @@ impl StateParts {
             ("revision", *revision != other.revision),
             ("time", *time != other.time),
             ("leadership", *leadership != other.leadership),
-            ("refounding", *refounding != other.refounding),
+            ("recovery", *recovery != other.recovery),
             ("replicas", *replicas != other.replicas),
             ("jobs", *jobs != other.jobs),
             ("hosts", *hosts != other.hosts),
@@ -133,7 +133,7 @@ impl State {
             revision,
             time,
             leadership,
-            recovery: refounding,
+            recovery: recovery,
             replicas,
             jobs,
             hosts,
@@ -159,7 +159,7 @@ impl State {
             revision: *revision,
             time: *time,
             leadership: *leadership,
-            refounding: *refounding,
+            recovery: *recovery,
             replicas: Arc::clone(replicas),
             jobs: jobs.values().map(|job| job.as_ref().clone()).collect(),
             hosts: hosts.values().map(|host| host.as_ref().clone()).collect(),
@@ -248,7 +248,7 @@ impl State {
             revision: parts.revision,
             time: parts.time,
             leadership: parts.leadership,
-            recovery: parts.refounding,
+            recovery: parts.recovery,
             replicas: parts.replicas,
             host_names: hosts
                 .iter()

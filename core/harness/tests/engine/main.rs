@@ -13,7 +13,7 @@ mod excludes;
 mod long_texts;
 mod pauses;
 mod placement_search;
-mod refounding;
+mod recovery;
 mod reported;
 mod rights;
 mod virtual_time;

@@ -182,12 +182,12 @@ impl<'r, 'a> Pool<'r, 'a> {
         let kind = (BasisKind::of(attempt), job.spec.priority, attempt.gpus());
         let open = self.open.iter().find(|open| {
             let AttemptClass {
-                ground,
+                basis,
                 queue,
                 priority,
                 gpus,
             } = open.class;
-            (*ground, *priority, *gpus) == kind && **queue == *job.spec.queue
+            (*basis, *priority, *gpus) == kind && **queue == *job.spec.queue
         })?;
         let (right, protected_ms) = (open.right, open.protected_ms);
         self.candidate(unit, right, protected_ms)
@@ -227,15 +227,15 @@ fn classes<'a>(
     rights: &Rights<'_>,
 ) -> Vec<ClassCursor<'a>> {
     let attempts = &state.index.attempts;
-    let first = |ground, queue: &str| AttemptClass {
-        ground,
+    let first = |basis, queue: &str| AttemptClass {
+        basis,
         queue: Arc::from(queue),
         priority: i32::MIN,
         gpus: 0,
     };
     let opportunistic = attempts
         .range(first(BasisKind::Opportunistic, "")..)
-        .take_while(|(class, _)| class.ground == BasisKind::Opportunistic);
+        .take_while(|(class, _)| class.basis == BasisKind::Opportunistic);
     let own = &wanting.job.spec.queue;
     let by_priority = state
         .queues
@@ -244,12 +244,12 @@ fn classes<'a>(
     let of_queue = by_priority.then(|| {
         attempts
             .range(first(BasisKind::Share, own)..)
-            .take_while(|(class, _)| class.ground == BasisKind::Share && *class.queue == **own)
+            .take_while(|(class, _)| class.basis == BasisKind::Share && *class.queue == **own)
     });
     let shares = rights.reclaims().then(|| {
         attempts
             .range(first(BasisKind::Share, "")..)
-            .take_while(|(class, _)| class.ground == BasisKind::Share)
+            .take_while(|(class, _)| class.basis == BasisKind::Share)
     });
     let of_others = shares
         .into_iter()

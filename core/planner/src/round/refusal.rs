@@ -75,7 +75,7 @@ impl Round<'_> {
         let queue: Arc<str> = Arc::from(job.spec.queue.as_str());
         let allocation = &self.state.index.allocation;
         let kinds = allocation.quotas(&queue).map(|(kind, quota)| KindQuota {
-            kind: allocation.ground().kind_name(kind),
+            kind: allocation.tree().kind_name(kind),
             guaranteed: quota.count,
             bound: quota.bound,
         });

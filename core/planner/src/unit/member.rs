@@ -112,9 +112,9 @@ impl<'a> MemberSearch<'a> {
             return None;
         }
         let cells = self.attempt.allocation_basis.cells()?;
-        let ground = state.index.allocation.ground();
+        let tree = state.index.allocation.tree();
         let mut masks = Masks::new();
-        for (host, gpus) in cells.iter().flat_map(|cell| ground.gpus(cell)) {
+        for (host, gpus) in cells.iter().flat_map(|cell| tree.gpus(cell)) {
             let mask = masks.entry(host).or_default();
             *mask = mask.or(gpus);
         }

@@ -172,7 +172,7 @@ impl<'a> CellRequest<'a> {
         let spec = &self.job.spec;
         if let Some(name) = &spec.scheduling.pinned_cell {
             let cell = allocation.pinned(name);
-            let kind = cell.and_then(|cell| allocation.ground().kind(cell));
+            let kind = cell.and_then(|cell| allocation.tree().kind(cell));
             return kind.map(|kind| kind.gpu_model).into_iter().collect();
         }
         let kinds = allocation.quotas(&spec.queue);

@@ -75,7 +75,7 @@ impl Search<'_> {
             if !begun.hosts.may_hold(&cell, block.gpus) {
                 continue;
             }
-            let inside = begun.hosts.within(begun.allocation.ground().gpus(&cell));
+            let inside = begun.hosts.within(begun.allocation.tree().gpus(&cell));
             if let Some(done) = self.put(block, rest, &begun, &inside) {
                 return Some(done);
             }

@@ -66,7 +66,7 @@ impl Hosts<'_, '_> {
 
     fn uses_all(&self, placed: &[(HostId, GpuMask)], cells: &[CellId]) -> bool {
         cells.iter().all(|cell| {
-            let gpus = self.ground().gpus(cell);
+            let gpus = self.tree().gpus(cell);
             gpus.iter().any(|(host, inside)| {
                 let mut there = placed.iter().filter(|(other, _)| other == host);
                 there.any(|(_, gpus)| !gpus.and(*inside).is_empty())

@@ -239,7 +239,7 @@ impl<'a> Clusters<'a> {
                 .into_iter()
                 .filter(|cell| hosts.may_hold(cell, ask.gpus()));
             for cell in roomy.take(SHARED_TRIED_MAX) {
-                let inside = hosts.within(allocation.ground().gpus(&cell));
+                let inside = hosts.within(allocation.tree().gpus(&cell));
                 let found = requests
                     .iter()
                     .find_map(|request| self.try_request(allocation, &inside, ask, request));
@@ -293,13 +293,13 @@ impl<'a> Clusters<'a> {
 /// Cells of a level that the tasks of a unit could share: those in which the virtual cluster has bound
 /// cells first.
 fn shared_cells(allocation: &Allocation, level: Level, queue: &str) -> Vec<CellId> {
-    let ground = allocation.ground();
-    let mut cells = ground.cells_of(level);
+    let tree = allocation.tree();
+    let mut cells = tree.cells_of(level);
     let bound: std::collections::BTreeSet<CellId> = allocation
         .all_bound()
         .filter(|(_, bound)| *bound.queue == *queue)
-        .flat_map(|(cell, _)| ground.around(cell).collect::<Vec<_>>())
+        .flat_map(|(cell, _)| tree.around(cell).collect::<Vec<_>>())
         .collect();
-    cells.sort_by_cached_key(|cell| (!bound.contains(cell), ground.load(cell)));
+    cells.sort_by_cached_key(|cell| (!bound.contains(cell), tree.load(cell)));
     cells
 }

@@ -201,7 +201,7 @@ impl<'a> Clusters<'a> {
     /// Jobs of a lower priority in cells of the job's virtual cluster that tolerate losing them.
     fn lazy_jobs(&self, job: &Job) -> BTreeSet<JobId> {
         let first = AttemptClass {
-            ground: BasisKind::Cells,
+            basis: BasisKind::Cells,
             queue: Arc::from(job.spec.queue.as_str()),
             priority: i32::MIN,
             gpus: 0,

@@ -359,7 +359,7 @@ fn past_from_wire(wire: muster_proto::v1::PastAttempt) -> Result<PastAttempt, In
         members: { wire.members.into_iter() }
             .map(|member| (TaskIndex(member.task), AttemptEpoch(member.epoch)))
             .collect(),
-        attribution: Twin::from_wire("blame", wire.attribution)?,
+        attribution: Twin::from_wire("attribution", wire.attribution)?,
         gpus: { wire.gpu_sets.iter() }
             .map(gpu_set)
             .collect::<Result<_, _>>()?,

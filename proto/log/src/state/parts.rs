@@ -60,7 +60,7 @@ impl Builder {
                 present: replicas::from_wire(head.replicas.clone()),
                 highest: ReplicaId(head.replica_id_highest),
             }),
-            refounding: head.refounding.map(refounding_from_wire),
+            recovery: head.recovery.map(recovery_from_wire),
             ..StateParts::default()
         };
         Self {
@@ -216,18 +216,18 @@ fn answer_from_wire(wire: v1::StoredAnswer) -> Field<(RequestId, StoredAnswer)> 
     Ok((unpack_request("answer.request", &wire.request)?, stored))
 }
 
-pub(super) fn refounding_to_wire(refounding: Recovery) -> v1::Refounding {
-    v1::Refounding {
-        origin_revision: refounding.origin.get(),
-        floor_revision: refounding.floor.get(),
-        hold: refounding.hold.map(|hold| v1::Hold {
+pub(super) fn recovery_to_wire(recovery: Recovery) -> v1::Recovery {
+    v1::Recovery {
+        origin_revision: recovery.origin.get(),
+        floor_revision: recovery.floor.get(),
+        hold: recovery.hold.map(|hold| v1::Hold {
             began_at_ms: hold.began_at.0,
             over_at_ms: hold.over_at.0,
         }),
     }
 }
 
-fn refounding_from_wire(wire: v1::Refounding) -> Recovery {
+fn recovery_from_wire(wire: v1::Recovery) -> Recovery {
     Recovery {
         origin: Revision(wire.origin_revision),
         floor: Revision(wire.floor_revision),

@@ -9,7 +9,7 @@ use muster_proto::convert::ledger_to_wire;
 use prost::Message;
 
 use crate::state::parts::{
-    answer_to_wire, event_to_wire, mark_to_wire, part_to_wire, refounding_to_wire,
+    answer_to_wire, event_to_wire, mark_to_wire, part_to_wire, recovery_to_wire,
 };
 use crate::state::{MAGIC, RECORD_BYTES_MAX, STATE_FORMAT, TASKS_PER_RECORD_MAX, host, job, queue};
 use crate::v1::state_record::Kind;
@@ -40,7 +40,7 @@ pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
         ledger: ledger_to_wire(&state.ledger),
         replicas: replicas::to_wire(&state.replicas.present),
         replica_id_highest: state.replicas.highest.get(),
-        refounding: state.recovery.map(refounding_to_wire),
+        recovery: state.recovery.map(recovery_to_wire),
     }))?;
     if *state.configured_topology != Topology::default() {
         let topology = state.configured_topology.as_ref();

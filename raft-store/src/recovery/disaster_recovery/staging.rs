@@ -13,7 +13,7 @@ use crate::recovery::disaster_recovery::owner::DirectoryOwner;
 use crate::replica::open::{LOG_FOLDER, SNAPSHOT_FOLDER};
 
 /// Folder of staged data that is not yet in place.
-pub(super) const STAGED: &str = "refounding";
+pub(super) const STAGED: &str = "recovery";
 /// Marker file that the staged data is complete.
 const WHOLE: &str = "whole";
 /// Folders of a replica's data. The log is moved last: without its new log a directory cannot start.
@@ -32,7 +32,7 @@ pub(crate) fn check_not_interrupted(directory: &Path) -> Result<(), OpenError> {
     if !directory.join(STAGED).exists() {
         return Ok(());
     }
-    Err(OpenError::HalfRefounded {
+    Err(OpenError::UnfinishedRecovery {
         directory: directory.to_owned(),
     })
 }

@@ -16,7 +16,7 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
         let own = self.parts.settings.replica;
         let voters = VoterSets::of(&status);
         let common = self.rounds.common_format(voters.others(own));
-        let level = self.parts.shadows.lock().raise_command_format(common);
+        let level = self.parts.heartbeats.lock().raise_command_format(common);
         self.rounds.set_level(level);
     }
 
@@ -37,7 +37,7 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
             return;
         };
         let status = self.parts.handle.status();
-        let stored = self.parts.shadows.lock().push(now, status.term, &push);
+        let stored = self.parts.heartbeats.lock().push(now, status.term, &push);
         match stored {
             Ok(()) => self.rounds.stored_by(self.parts.settings.replica),
             Err(error) => {

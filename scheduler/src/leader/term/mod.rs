@@ -480,6 +480,6 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
 /// may run tasks unknown to the group: its heartbeats are not acknowledged before it has applied a desired
 /// state of this group, which stops those tasks.
 fn works_on_this_group(state: &State, heartbeat: &Heartbeat) -> bool {
-    let floor = state.recovery.map(|refounding| refounding.floor);
+    let floor = state.recovery.map(|recovery| recovery.floor);
     floor.is_none_or(|floor| heartbeat.desired_revision >= floor)
 }

@@ -144,7 +144,7 @@ fn status(context: &Context, state: &State) -> v1::GetStatusResponse {
         hosts: Some(host_counts(state)),
         gpus: Some(gpu_counts(state)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        command_level: context.shadows.lock().command_format().into(),
+        command_level: context.heartbeats.lock().command_format().into(),
         command_format: COMMAND_FORMAT.into(),
     }
 }

@@ -104,7 +104,7 @@ impl PeerService for Peers {
         let own_term = self.0.handle.status().term;
         let now = self.0.clock.monotonic();
         self.0
-            .shadows
+            .heartbeats
             .lock()
             .push(now, own_term, &push)
             .map_err(superseded)?;
@@ -113,24 +113,26 @@ impl PeerService for Peers {
         }))
     }
 
-    async fn get_shadows(
+    async fn get_heartbeats(
         &self,
-        request: Request<v1::GetShadowsRequest>,
-    ) -> Result<Response<v1::GetShadowsResponse>, Status> {
+        request: Request<v1::GetHeartbeatsRequest>,
+    ) -> Result<Response<v1::GetHeartbeatsResponse>, Status> {
         let request = request.into_inner();
         self.check(request.cluster_id.as_deref(), request.to_replica_id)?;
         let asking = fence(request.term, request.leadership_epoch);
         let own_term = self.0.handle.status().term;
         let now = self.0.clock.monotonic();
         let (known, report) = {
-            let mut shadows = self.0.shadows.lock();
-            let known = shadows.last_pushed_by();
+            let mut heartbeats = self.0.heartbeats.lock();
+            let known = heartbeats.last_pushed_by();
             (
                 known,
-                shadows.report(now, own_term, asking).map_err(superseded)?,
+                heartbeats
+                    .report(now, own_term, asking)
+                    .map_err(superseded)?,
             )
         };
-        Ok(Response::new(v1::GetShadowsResponse {
+        Ok(Response::new(v1::GetHeartbeatsResponse {
             leadership_epoch: known.get(),
             last_heartbeat_age_ms: report
                 .last_heartbeat_age_ms

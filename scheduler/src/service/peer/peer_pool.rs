@@ -195,14 +195,14 @@ impl PeerLinks for GrpcPeerLinks {
         asking: Fence,
     ) -> impl Future<Output = Result<HeartbeatReport, PeerError>> + Send + 'static {
         let client = self.pool.client_of(replica);
-        let request = v1::GetShadowsRequest {
+        let request = v1::GetHeartbeatsRequest {
             leadership_epoch: asking.epoch.get(),
             term: asking.term,
             cluster_id: Some(self.pool.cluster_id().to_owned()),
             to_replica_id: Some(replica.get()),
         };
         async move {
-            let answer = client?.get_shadows(request).await;
+            let answer = client?.get_heartbeats(request).await;
             let report = answer
                 .map_err(|status| failure(replica, &status))?
                 .into_inner();

@@ -76,7 +76,7 @@ pub(super) async fn carry_out(context: &Context, proposal: Proposal) -> Result<C
 
 /// Refuses a command that a replica of an older build could not read.
 pub(super) fn check_level(context: &Context, command: &Command) -> Result<(), Status> {
-    let level = context.shadows.lock().command_format();
+    let level = context.heartbeats.lock().command_format();
     feature_level::check(command, level)
 }
 

@@ -113,7 +113,7 @@ impl Driver {
         if let Some(allocation_basis) = &expected.allocation_basis {
             for attempt in attempts {
                 let found = kind_of(&attempt.allocation_basis);
-                equal(&about("standing"), kind_of(allocation_basis), found)?;
+                equal(&about("basis"), kind_of(allocation_basis), found)?;
             }
         }
         Ok(())

@@ -54,7 +54,7 @@ fn phase_of(phase: &str, arguments: &mut Arguments) -> Result<Expectation, Scrip
         hosts: arguments.option("hosts", values::large_count)?,
         gpus: arguments.option("gpus", values::gpus)?,
         tasks: arguments.option("tasks", values::large_count)?,
-        allocation_basis: arguments.option("standing", values::allocation_basis)?,
+        allocation_basis: arguments.option("basis", values::allocation_basis)?,
     }))
 }
 

@@ -66,7 +66,7 @@ pub(crate) const STATEMENTS: &[Grammar] = &[
     of(
         "expect",
         "expect placed|running|stopping|succeeded|failed|cancelled JOB [units=N] [on=HOST,...] [hosts=N] \
-         [gpus=HOST:GPU,...] [tasks=N] [standing=share|cells|opportunistic], expect waiting JOB [because TEXT], \
+         [gpus=HOST:GPU,...] [tasks=N] [basis=share|cells|opportunistic], expect waiting JOB [because TEXT], \
          expect claim JOB [victims=JOB,...|none], expect no-claim JOB, expect free GPUS [on=HOST], \
          expect used QUEUE GPUS, expect together JOB LEVEL, expect refused [TEXT]",
     ),

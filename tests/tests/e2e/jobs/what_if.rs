@@ -98,7 +98,7 @@ async fn a_job_that_would_preempt_names_its_victim_and_then_does() {
     // Its own limit of an hour is used, and the victim restarts after it.
     assert_eq!(stop["back_ms"], 3_600_000);
     assert_eq!(answer["affected"][0]["effect"], "stopped");
-    assert_eq!(answer["assumptions"]["told"], 1);
+    assert_eq!(answer["assumptions"]["time_limit"], 1);
 
     let words = ["simulate", "--from-cluster", "--submit", "urgent.yaml"];
     let text = cluster.muster(&words).await.ok();

@@ -177,8 +177,8 @@ impl Nemesis {
 /// Pretends that all leases of the old group expired long ago: a mutant.
 fn hold_nothing(state: &mut State) {
     let past = TimeMs::default();
-    if let Some(refounding) = &mut state.recovery {
-        refounding.hold = Some(RecoveryHold {
+    if let Some(recovery) = &mut state.recovery {
+        recovery.hold = Some(RecoveryHold {
             began_at: past,
             over_at: past,
         });

@@ -54,7 +54,7 @@ pub(in crate::apply) fn check(
 pub(in crate::apply) fn others_use_all(state: &State, attempt: &Attempt, task: TaskIndex) -> bool {
     attempt.allocation_basis.cells().is_none_or(|cells| {
         let others = others_than(attempt, task);
-        check_cover(state, state.index.allocation.ground(), cells, &others).is_ok()
+        check_cover(state, state.index.allocation.tree(), cells, &others).is_ok()
     })
 }
 
@@ -70,8 +70,8 @@ pub(in crate::apply) fn check_member(
     };
     let mut tasks = others_than(attempt, task.task);
     tasks.push(task.clone());
-    let ground = state.index.allocation.ground();
-    check_cover(state, ground, cells, &tasks).map_err(|detail| Rejection::CellsUnsafe {
+    let tree = state.index.allocation.tree();
+    check_cover(state, tree, cells, &tasks).map_err(|detail| Rejection::CellsUnsafe {
         queue: job.spec.queue.clone(),
         detail,
     })

@@ -206,7 +206,7 @@ fn check_admission(
     let mut later = freed.clone();
     if !freed.all_attempts {
         let classes = state.index.attempts.iter();
-        let stopping = classes.take_while(|(class, _)| class.ground == BasisKind::Stopping);
+        let stopping = classes.take_while(|(class, _)| class.basis == BasisKind::Stopping);
         let keys = stopping.flat_map(|(_, keys)| keys);
         later.attempts.extend(keys.map(AttemptKey::unit_id));
     }

@@ -35,7 +35,7 @@ impl Step<'_> {
     /// leases of anything else that the old group started are over. Attempts that it had only just placed are
     /// stopped, since they may have been written off and started elsewhere.
     fn begin_hold(&mut self) {
-        let Some(refounding) = self.state.recovery.filter(|it| it.hold.is_none()) else {
+        let Some(recovery) = self.state.recovery.filter(|it| it.hold.is_none()) else {
             return;
         };
         let began_at = self.state.time;
@@ -58,7 +58,7 @@ impl Step<'_> {
                 began_at,
                 over_at: began_at.after(longest_ms),
             }),
-            ..refounding
+            ..recovery
         });
         for unit in unconfirmed {
             let detail = "the cluster was rebuilt before its tasks were known to run";

@@ -83,7 +83,7 @@ pub enum BindError {
 /// cheap, so decisions are tried on a clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
-    ground: CellTree,
+    tree: CellTree,
     /// True if there is a virtual cluster.
     active: bool,
     free: OrdMap<CellId, Free>,
@@ -106,20 +106,20 @@ impl Allocation {
     /// cells that do not exist are ignored.
     #[must_use]
     pub(super) fn new<'a>(
-        ground: CellTree,
+        tree: CellTree,
         queues: impl Iterator<Item = (&'a str, &'a QueueConfig)>,
     ) -> Self {
         let mut allocation = Self {
             active: true,
             ..Self::default()
         };
-        for root in ground.roots() {
-            let load = ground.load(&root);
-            if let Some(kind) = ground.kind(&root) {
+        for root in tree.roots() {
+            let load = tree.load(&root);
+            if let Some(kind) = tree.kind(&root) {
                 allocation.insert_free(root, kind, load);
             }
         }
-        allocation.ground = ground;
+        allocation.tree = tree;
         for (name, config) in queues {
             if let Guarantee::Cells(_) = &config.guarantee {
                 allocation.add_quotas(&Arc::from(name), config);
@@ -133,7 +133,7 @@ impl Allocation {
             return;
         };
         for quota in quotas {
-            let Some(level) = self.ground.topology().level(&quota.level) else {
+            let Some(level) = self.tree.topology().level(&quota.level) else {
                 continue;
             };
             let kind = CellKind {
@@ -142,7 +142,7 @@ impl Allocation {
                 gpus: quota.gpus,
             };
             for pinned in &quota.pinned {
-                match self.ground.find(level, pinned) {
+                match self.tree.find(level, pinned) {
                     Some(cell) => self.pin(queue, &pinned.name, &kind, cell),
                     None => self.pins_unresolved += 1,
                 }
@@ -156,7 +156,7 @@ impl Allocation {
     }
 
     fn pin(&mut self, queue: &Arc<str>, name: &str, kind: &CellKind, cell: CellId) {
-        if self.ground.kind(&cell).as_ref() != Some(kind) || !self.carve(&cell) {
+        if self.tree.kind(&cell).as_ref() != Some(kind) || !self.carve(&cell) {
             self.pins_unresolved += 1;
             return;
         }
@@ -202,13 +202,13 @@ impl Allocation {
 
     /// Returns the physical cells; the caller updates the free cells too.
     pub(super) const fn ground_mut(&mut self) -> &mut CellTree {
-        &mut self.ground
+        &mut self.tree
     }
 
     /// Returns the physical cells.
     #[must_use]
-    pub const fn ground(&self) -> &CellTree {
-        &self.ground
+    pub const fn tree(&self) -> &CellTree {
+        &self.tree
     }
 
     /// Returns the binding of a cell.
@@ -236,10 +236,10 @@ impl Allocation {
         }
         let gpu = CellId::Inside(
             host,
-            self.ground.topology().gpu_level(),
+            self.tree.topology().gpu_level(),
             GpuMask::one(position),
         );
-        self.ground
+        self.tree
             .around(&gpu)
             .find_map(|cell| self.bound.get(&cell).map(|bound| (cell.clone(), bound)))
     }
@@ -284,26 +284,26 @@ impl Allocation {
     pub fn bind(&mut self, queue: &Arc<str>, cell: &CellId) -> Result<(), BindError> {
         if let Some(bound) = self.bound.get_mut(cell) {
             if bound.queue != *queue {
-                return Err(BindError::Taken(self.ground.name(cell)));
+                return Err(BindError::Taken(self.tree.name(cell)));
             }
             bound.users += 1;
             return Ok(());
         }
-        let Some(kind) = self.ground.kind(cell) else {
-            return Err(BindError::Unknown(self.ground.name(cell)));
+        let Some(kind) = self.tree.kind(cell) else {
+            return Err(BindError::Unknown(self.tree.name(cell)));
         };
         let key = (Arc::clone(queue), kind);
         let quota = self.quotas.get(&key).copied().unwrap_or_default();
         if quota.owed() == 0 {
             return Err(BindError::NoQuota {
-                cell: self.ground.name(cell),
-                kind: self.ground.kind_name(&key.1),
+                cell: self.tree.name(cell),
+                kind: self.tree.kind_name(&key.1),
                 bound: quota.bound,
                 count: quota.count,
             });
         }
         if !self.carve(cell) {
-            return Err(BindError::Taken(self.ground.name(cell)));
+            return Err(BindError::Taken(self.tree.name(cell)));
         }
         self.count_bound(queue, key.1, 1);
         let bound = Bound {
@@ -329,7 +329,7 @@ impl Allocation {
         }
         self.forget_room(cell);
         self.bound.remove(cell);
-        if let Some(kind) = self.ground.kind(cell) {
+        if let Some(kind) = self.tree.kind(cell) {
             self.count_bound(queue, kind, -1);
         }
         self.merge(cell.clone());
@@ -356,7 +356,7 @@ impl Allocation {
     pub(super) fn carve(&mut self, cell: &CellId) -> bool {
         let mut path: Vec<CellId> = Vec::new();
         let mut found = false;
-        for outer in self.ground.around(cell) {
+        for outer in self.tree.around(cell) {
             found = self.free.contains_key(&outer);
             path.push(outer);
             if found {
@@ -371,9 +371,9 @@ impl Allocation {
             let Some(inner) = path.last() else {
                 break;
             };
-            for child in self.ground.children(&outer) {
-                if let Some(kind) = self.ground.kind(&child) {
-                    let load = self.ground.load(&child);
+            for child in self.tree.children(&outer) {
+                if let Some(kind) = self.tree.kind(&child) {
+                    let load = self.tree.load(&child);
                     self.insert_free(child, kind, load);
                 }
             }
@@ -384,8 +384,8 @@ impl Allocation {
 
     /// Frees a cell, merging it with its buddies if all of them are free.
     fn merge(&mut self, mut cell: CellId) {
-        while let Some(parent) = self.ground.parent(&cell) {
-            let children = self.ground.children(&parent);
+        while let Some(parent) = self.tree.parent(&cell) {
+            let children = self.tree.children(&parent);
             let all_free = children
                 .iter()
                 .all(|child| *child == cell || self.free.contains_key(child));
@@ -397,8 +397,8 @@ impl Allocation {
             }
             cell = parent;
         }
-        if let Some(kind) = self.ground.kind(&cell) {
-            let load = self.ground.load(&cell);
+        if let Some(kind) = self.tree.kind(&cell) {
+            let load = self.tree.load(&cell);
             self.insert_free(cell, kind, load);
         }
     }
@@ -432,7 +432,7 @@ impl Allocation {
             .owed
             .keys()
             .filter(move |kind| gpu_model.is_none_or(|model| *kind.gpu_model == *model));
-        safety::sums(&self.ground, gpu_model, owed, |kind| self.counts(kind))
+        safety::sums(&self.tree, gpu_model, owed, |kind| self.counts(kind))
     }
 
     pub(super) fn counts(&self, kind: &CellKind) -> Counts {
@@ -450,6 +450,6 @@ impl Allocation {
         self.sums(None)
             .into_iter()
             .find(|(_, sum)| sum.left() < 0)
-            .map(|(kind, sum)| sum.text(&self.ground, kind))
+            .map(|(kind, sum)| sum.text(&self.tree, kind))
     }
 }

@@ -44,8 +44,8 @@ impl Allocation {
     pub fn bound_gpus_since(&self, before: &Self, queue: &Arc<str>) -> BTreeMap<HostId, u32> {
         let mut by_host = BTreeMap::new();
         for cell in self.bound_with_room(queue, true) {
-            for (host, gpus) in self.ground.gpus(&cell) {
-                let [now, then] = [self, before].map(|of| of.ground.host_load(host).within(gpus));
+            for (host, gpus) in self.tree.gpus(&cell) {
+                let [now, then] = [self, before].map(|of| of.tree.host_load(host).within(gpus));
                 let given = now.busy.saturating_sub(then.busy);
                 *by_host.entry(host).or_default() += gpus.count().saturating_sub(given);
             }
@@ -55,8 +55,8 @@ impl Allocation {
 
     /// Returns the allocatable GPUs of a cell.
     fn room_in(&self, cell: &CellId) -> u32 {
-        let load = self.ground.load(cell);
-        let gpus = self.ground.kind(cell).map_or(0, |kind| kind.gpus);
+        let load = self.tree.load(cell);
+        let gpus = self.tree.kind(cell).map_or(0, |kind| kind.gpus);
         gpus.saturating_sub(load.bad + load.busy)
     }
 
@@ -73,25 +73,25 @@ impl Allocation {
 
     /// Updates the load of a host.
     pub fn set_load(&mut self, host: HostId, load: HostLoad) {
-        if !self.active || self.ground.host_load(host) == load {
+        if !self.active || self.tree.host_load(host) == load {
             return;
         }
         let bound = self.bound_on(host);
         for cell in &bound {
             self.forget_room(cell);
         }
-        self.ground.set_load(host, load);
+        self.tree.set_load(host, load);
         for cell in &bound {
             self.note_room(cell);
         }
-        let around = self.ground.around(&CellId::Host(host));
+        let around = self.tree.around(&CellId::Host(host));
         let whole: Option<CellId> = { around }.find(|cell| self.free.contains_key(cell));
         let changed = match whole {
             Some(cell) => vec![cell],
             None => self.free_inside(host),
         };
         for cell in changed {
-            let load = self.ground.load(&cell);
+            let load = self.tree.load(&cell);
             if let Some(free) = self.free.get(&cell)
                 && free.load != load
             {
@@ -104,13 +104,13 @@ impl Allocation {
 
     /// Marks more GPUs of a host as in use.
     pub fn take(&mut self, host: HostId, gpus: GpuMask) {
-        self.set_load(host, self.ground.host_load(host).with_busy(gpus));
+        self.set_load(host, self.tree.host_load(host).with_busy(gpus));
     }
 
     /// Returns the bound cells around and inside a host.
     fn bound_on(&self, host: HostId) -> Vec<CellId> {
         let (first, last) = inside(host);
-        let around = self.ground.around(&CellId::Host(host));
+        let around = self.tree.around(&CellId::Host(host));
         let inside = self.bound.range(first..=last);
         around
             .filter(|cell| self.bound.contains_key(cell))

@@ -69,18 +69,18 @@ impl CellTree {
         topology: &Arc<Topology>,
         hosts: impl Iterator<Item = (&'a Host, Arc<HostCells>)>,
     ) -> Self {
-        let mut ground = Self {
+        let mut tree = Self {
             topology: Arc::clone(topology),
             ..Self::default()
         };
         for (host, cells) in hosts {
-            ground.insert_host(host, &cells);
+            tree.insert_host(host, &cells);
         }
-        let places: Vec<Arc<str>> = ground.places.keys().cloned().collect();
+        let places: Vec<Arc<str>> = tree.places.keys().cloned().collect();
         for path in places {
-            ground.count_split(&path);
+            tree.count_split(&path);
         }
-        ground
+        tree
     }
 
     /// Returns the names of the levels.

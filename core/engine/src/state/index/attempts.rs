@@ -42,7 +42,7 @@ impl BasisKind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AttemptClass {
     /// Their allocation basis.
-    pub ground: BasisKind,
+    pub basis: BasisKind,
     /// Queue of their jobs.
     pub queue: Arc<str>,
     /// Priority of their jobs.
@@ -113,7 +113,7 @@ impl Index {
 fn entry(id: UnitId, spec: &JobSpec, unit: &Unit) -> Option<(AttemptClass, AttemptKey)> {
     let attempt = unit.attempt.as_deref()?;
     let class = AttemptClass {
-        ground: BasisKind::of(attempt),
+        basis: BasisKind::of(attempt),
         queue: Arc::from(spec.queue.as_str()),
         priority: spec.priority,
         gpus: attempt.gpus(),
@@ -133,7 +133,7 @@ fn in_cells(
     unit: &Unit,
 ) -> impl Iterator<Item = ((Arc<str>, i32, HostId), u32)> {
     let attempt = unit.attempt.as_deref();
-    let attempt = attempt.filter(|_| class.ground == BasisKind::Cells);
+    let attempt = attempt.filter(|_| class.basis == BasisKind::Cells);
     let tasks = attempt.into_iter().flat_map(|attempt| &attempt.tasks);
     tasks.filter(|run| !run.gpus.is_empty()).map(|run| {
         let gpus = u32::try_from(run.gpus.len()).unwrap_or(u32::MAX);

@@ -63,7 +63,7 @@ impl Runner {
     }
 
     /// `claim JOB [unit] at=TASK@HOST:GPU+GPU,... [moves=JOB@TASK@HOST:GPU+GPU,... gain=GPUMS]
-    /// [victims=JOB,...] [supersedes=JOB,...] [expected=MS] [standing=]`.
+    /// [victims=JOB,...] [supersedes=JOB,...] [expected=MS] [basis=]`.
     pub(crate) fn claim(
         &mut self,
         args: &mut Args<'_>,
@@ -183,7 +183,7 @@ pub(crate) fn ask(args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
 /// `allocation_basis=share|opportunistic|CELL+CELL`, a cell being the number of a host or the name of a rack; default
 /// `share`.
 pub(crate) fn allocation_basis(args: &mut Args<'_>) -> Result<AllocationBasis> {
-    Ok(match args.key::<String>("standing")?.as_deref() {
+    Ok(match args.key::<String>("basis")?.as_deref() {
         None | Some("share") => AllocationBasis::Share,
         Some("opportunistic") => AllocationBasis::Opportunistic,
         Some(cells) => {

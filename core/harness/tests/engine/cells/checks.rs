@@ -150,7 +150,7 @@ fn the_smallest_split_with_the_least_load_is_chosen() {
     cluster.place_all(job);
     let mut allocation = Allocation::rebuild(&cluster.state);
     assert_eq!(
-        allocation.ground().load(&CellId::Host(HostId(1))),
+        allocation.tree().load(&CellId::Host(HostId(1))),
         Load { bad: 0, busy: 3 }
     );
     let socket = |host, gpus| CellId::Inside(HostId(host), Level(2), GpuMask(gpus));

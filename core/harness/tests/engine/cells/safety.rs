@@ -76,7 +76,7 @@ fn assert_sound(allocation: &Allocation, draw: &mut Draw) {
     assert_eq!(allocation.unsafe_because(), None);
     let mut seen = BTreeMap::new();
     for (cell, bound) in allocation.all_bound() {
-        for (host, gpus) in allocation.ground().gpus(cell) {
+        for (host, gpus) in allocation.tree().gpus(cell) {
             for position in gpus.positions() {
                 let earlier = seen.insert((host, position), bound.queue.clone());
                 assert_eq!(earlier, None, "{cell:?} overlaps");
@@ -138,7 +138,7 @@ proptest! {
         );
         while let Some(cell) = open.pop() {
             if matches!(cell, CellId::Host(_) | CellId::Inside(..)) {
-                open.extend(allocation.ground().children(&cell));
+                open.extend(allocation.tree().children(&cell));
             }
             all.push(cell);
         }

@@ -77,12 +77,12 @@ fn host_sizes(cluster: &Cluster, allocation: &Allocation, kind: &CellKind) -> Ve
     if kind.level >= cluster.state.topology.host_level() {
         return vec![kind.gpus];
     }
-    let ground = allocation.ground();
+    let tree = allocation.tree();
     let mut ways = Vec::new();
     for place in &cluster.state.topology.places {
         let cell = CellId::Above(Arc::from(place.cell[0].as_str()));
-        if ground.kind(&cell).as_ref() == Some(kind) {
-            let mut sizes: Vec<u32> = ground
+        if tree.kind(&cell).as_ref() == Some(kind) {
+            let mut sizes: Vec<u32> = tree
                 .gpus(&cell)
                 .iter()
                 .map(|(_, gpus)| gpus.count())
@@ -114,14 +114,14 @@ fn bins(
     queue: &str,
     gpu_model: &str,
 ) -> Vec<u32> {
-    let ground = allocation.ground();
+    let tree = allocation.tree();
     let mut hosts: BTreeMap<HostId, u32> = BTreeMap::new();
     for (cell, bound) in allocation.all_bound() {
-        let of_model = ground
+        let of_model = tree
             .kind(cell)
             .is_some_and(|kind| *kind.gpu_model == *gpu_model);
         if *bound.queue == *queue && of_model {
-            for (host, gpus) in ground.gpus(cell) {
+            for (host, gpus) in tree.gpus(cell) {
                 let busy = busy.get(&host).copied().unwrap_or_default();
                 *hosts.entry(host).or_default() += gpus.without(busy).count();
             }

@@ -145,8 +145,8 @@ impl<'r, 'a> Hosts<'r, 'a> {
         self.capacity.asker(self.job, self.unit)
     }
 
-    pub(super) fn ground(&self) -> &'a cells::CellTree {
-        self.state.index.allocation.ground()
+    pub(super) fn tree(&self) -> &'a cells::CellTree {
+        self.state.index.allocation.tree()
     }
 
     pub(super) fn cells(&self, host: HostId) -> Option<&'a HostCells> {
@@ -167,7 +167,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         let free = self.capacity.free_on(host, gpu_model);
         let inside = cells
             .iter()
-            .flat_map(|cell| self.ground().gpus(cell))
+            .flat_map(|cell| self.tree().gpus(cell))
             .filter(|(host, _)| *host == id)
             .fold(GpuMask::default(), |all, (_, gpus)| all.or(gpus));
         free.and(inside).and(self.counted(id))
@@ -175,7 +175,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
 
     /// Whether a cell has the given number of GPUs that may be taken.
     pub(super) fn may_hold(&self, cell: &CellId, gpus: u64) -> bool {
-        let there = self.ground().gpus(cell).into_iter();
+        let there = self.tree().gpus(cell).into_iter();
         let open = there.map(|(host, inside)| u64::from(self.open(host).and(inside).count()));
         open.sum::<u64>() >= gpus
     }

@@ -87,7 +87,7 @@ impl Hosts<'_, '_> {
         }
         // The unit's GPUs will be in bound cells; which ones does not matter for the right.
         self.rights.over_class(&AttemptClass {
-            ground: BasisKind::of(attempt),
+            basis: BasisKind::of(attempt),
             queue: Arc::from(job.spec.queue.as_str()),
             priority: job.spec.priority,
             gpus: attempt.gpus(),

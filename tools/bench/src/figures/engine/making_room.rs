@@ -102,9 +102,9 @@ fn run(cluster: &mut Cluster, places: Vec<(u32, u32)>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn rows(bench: &Bench, what: &str, ground: &Cluster) -> anyhow::Result<Vec<Row>> {
+fn rows(bench: &Bench, what: &str, basis: &Cluster) -> anyhow::Result<Vec<Row>> {
     let rows = WANTED.map(|(tasks, gpus)| {
-        let mut cluster = ground.clone();
+        let mut cluster = basis.clone();
         cluster.submit(urgent(tasks, gpus));
         let mut spans = Samples::default();
         let mut stopped = 0;

@@ -40,7 +40,7 @@ pub(crate) fn parts() -> StateParts {
             epoch: LeadershipEpoch(3),
             since: TimeMs(100),
         },
-        refounding: None,
+        recovery: None,
         replicas: Arc::default(),
         jobs: vec![running_job(), array_job()],
         hosts: vec![host(HostId(1), 0), host(HostId(2), 2)],

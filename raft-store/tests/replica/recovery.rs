@@ -223,7 +223,7 @@ async fn a_restore_that_was_cut_off_starts_nothing_and_is_finished_by_another_on
     let directory = folder.path().to_owned();
     fs::create_dir_all(directory.join("refounding/log")).unwrap();
     let refused = Handle::<Counter>::open(config(9, &directory)).await;
-    assert!(matches!(refused, Err(OpenError::HalfRefounded { .. })));
+    assert!(matches!(refused, Err(OpenError::UnfinishedRecovery { .. })));
 
     foundation(&directory).restore(backup).unwrap();
     let handle = Handle::<Counter>::open(config(9, &directory))
@@ -263,23 +263,23 @@ async fn a_restore_that_was_cut_off_when_its_data_was_whole_is_finished_by_anoth
     for (number, (staged, is_noted)) in cuts.into_iter().enumerate() {
         let directory = folder.path().join(number.to_string());
         foundation(&directory).restore(backup.clone()).unwrap();
-        let refounding = directory.join("refounding");
-        fs::create_dir(&refounding).unwrap();
+        let recovery = directory.join("recovery");
+        fs::create_dir(&recovery).unwrap();
         for name in staged {
-            fs::rename(directory.join(name), refounding.join(name)).unwrap();
+            fs::rename(directory.join(name), recovery.join(name)).unwrap();
         }
         if is_noted {
-            fs::write(refounding.join("whole"), "").unwrap();
+            fs::write(recovery.join("whole"), "").unwrap();
         }
         let refused = Handle::<Counter>::open(config(9, &directory)).await;
-        assert!(matches!(refused, Err(OpenError::HalfRefounded { .. })));
+        assert!(matches!(refused, Err(OpenError::UnfinishedRecovery { .. })));
 
         let again = foundation(&directory).restore(backup.clone());
         assert!(
             matches!(again, Err(RecoveryError::Finished { .. })),
             "{staged:?}: {again:?}"
         );
-        assert!(!refounding.exists());
+        assert!(!recovery.exists());
         assert_is_restored(&directory).await;
     }
 }

@@ -20,7 +20,7 @@ fn replica(id: u64) -> ReplicaRecord {
 }
 
 /// The state in a new group, before its first leader.
-fn refounded(mut cluster: Cluster) -> Cluster {
+fn recovered(mut cluster: Cluster) -> Cluster {
     let former = [replica(1), replica(2), replica(3)];
     cluster.state.recover(&former, cluster.now);
     cluster
@@ -54,7 +54,7 @@ fn numbers_go_on_above_all_that_the_old_group_can_have_given() {
     cluster.place_all(job);
     let origin = cluster.state.revision;
     let old = cluster.clone();
-    let mut cluster = refounded(cluster);
+    let mut cluster = recovered(cluster);
     let floor = cluster.state.revision;
     assert!(floor.get() > origin.get() + YEAR_REVISIONS);
     led(&mut cluster);
@@ -69,7 +69,7 @@ fn numbers_go_on_above_all_that_the_old_group_can_have_given() {
 }
 
 /// The state carried into a new group at a time; its own time may be ahead of that.
-fn refounded_at(cluster: &Cluster, now: TimeMs) -> Cluster {
+fn recovered_at(cluster: &Cluster, now: TimeMs) -> Cluster {
     let mut cluster = cluster.clone();
     cluster.state.recover(&[replica(1)], now);
     cluster.now = now;
@@ -84,18 +84,18 @@ fn whichever_group_is_founded_last_is_above_all_that_went_on_from_the_same_state
     // Stamped by a leader whose clock was ahead.
     old.wait(3_600_000);
     old.submit(single("train", 1, 1));
-    let mut first = refounded_at(&old, clock.after(1_000));
+    let mut first = recovered_at(&old, clock.after(1_000));
     for _ in 0..100 {
         first.submit(single("later", 1, 1));
     }
     // The state continued in a second group, which was lost soon.
-    let second = refounded_at(&first, clock.after(2_000));
+    let second = recovered_at(&first, clock.after(2_000));
     // Only the first backup is left.
-    let third = refounded_at(&old, clock.after(3_000));
+    let third = recovered_at(&old, clock.after(3_000));
     assert!(first.state.revision.get() < second.state.leadership.epoch.get());
     assert!(second.state.revision.get() < third.state.leadership.epoch.get());
     // A stopped or set-back clock cannot lead below what is carried over.
-    let stopped = refounded_at(&third, TimeMs(0));
+    let stopped = recovered_at(&third, TimeMs(0));
     assert!(third.state.revision.get() < stopped.state.leadership.epoch.get());
 }
 
@@ -111,7 +111,7 @@ fn what_runs_goes_on_and_what_waits_is_held_back_for_its_lease() {
     let short = cluster.submit(short);
     let long = cluster.submit(gang("long", 1, 1));
     let long_ms = cluster.state.job(long).unwrap().spec.partition_grace_ms;
-    let mut cluster = refounded(cluster);
+    let mut cluster = recovered(cluster);
     led(&mut cluster);
 
     assert_eq!(cluster.attempt(running, UNIT).unwrap().epoch, epoch);
@@ -147,7 +147,7 @@ fn an_attempt_that_ends_in_the_new_group_is_not_begun_again_within_its_lease() {
     let job = cluster.submit(spec);
     cluster.place_all(job);
     cluster.start_all(job);
-    let mut cluster = refounded(cluster);
+    let mut cluster = recovered(cluster);
     led(&mut cluster);
     cluster.wait(1_000);
     // Its worker does not have it: the old group ended it, and may have started it elsewhere.
@@ -166,7 +166,7 @@ fn what_was_only_just_placed_is_not_started_by_its_worker() {
     let job = cluster.submit(single("train", 1, 4));
     cluster.place_all(job);
     let host = cluster.hosts_of(job, UNIT)[0];
-    let mut cluster = refounded(cluster);
+    let mut cluster = recovered(cluster);
     led(&mut cluster);
     assert_eq!(phase(&cluster, job), UnitPhase::Stopping);
     let desired = of_host(&cluster.state, host);
