@@ -699,14 +699,14 @@ async fn a_replica_takes_no_message_that_is_for_another_one_or_for_another_clust
     ];
     for (cluster, replica, reason) in wrong {
         let cluster_id = cluster.map(str::to_owned);
-        let heartbeats = v1::PushHeartbeatsRequest {
+        let push = v1::PushHeartbeatsRequest {
             leadership_epoch: u64::MAX,
             term: u64::MAX,
             cluster_id: cluster_id.clone(),
             to_replica_id: replica,
             ..v1::PushHeartbeatsRequest::default()
         };
-        let heartbeats = v1::GetHeartbeatsRequest {
+        let get = v1::GetHeartbeatsRequest {
             leadership_epoch: u64::MAX,
             term: u64::MAX,
             cluster_id: cluster_id.clone(),
@@ -718,8 +718,8 @@ async fn a_replica_takes_no_message_that_is_for_another_one_or_for_another_clust
             to_replica_id: replica,
         };
         let refusals = [
-            peer.push_heartbeats(heartbeats).await.unwrap_err(),
-            peer.get_heartbeats(heartbeats).await.unwrap_err(),
+            peer.push_heartbeats(push).await.unwrap_err(),
+            peer.get_heartbeats(get).await.unwrap_err(),
             peer.forward_writes(writes).await.unwrap_err(),
         ];
         for refused in refusals {

@@ -133,7 +133,7 @@ impl State {
             revision,
             time,
             leadership,
-            recovery: recovery,
+            recovery,
             replicas,
             jobs,
             hosts,

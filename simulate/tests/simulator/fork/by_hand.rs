@@ -63,7 +63,7 @@ fn a_job_starts_when_the_one_before_it_ends() {
     assert!(second.then.waits_for.is_some());
     assert_eq!((answer.affected.len(), answer.unaffected), (0, 1));
     assert_eq!(
-        (answer.assumptions.told, answer.assumptions.assumed),
+        (answer.assumptions.time_limit, answer.assumptions.assumed),
         (1, 1)
     );
     assert!(answer.then.utilisation > answer.now.utilisation);
@@ -152,7 +152,7 @@ fn usual_times_are_learnt() {
     cluster.wait(20_000);
     let answer = ask(&cluster, &[submit(gang("other", 1, 8))]);
     assert_eq!(answer.submitted[0].then.start_ms, Some(100_000));
-    assert_eq!(answer.assumptions.reported, 1);
+    assert_eq!(answer.assumptions.usual, 1);
 }
 
 #[test]
