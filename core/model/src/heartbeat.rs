@@ -65,7 +65,7 @@ pub struct TaskStatus {
     /// Last training step reported by the task; `None` if it reported none. Informational: only a committed
     /// checkpoint counts.
     pub progress_step: Option<u64>,
-    /// Checkpoints of earlier attempts that the task could not read, at most `SPOILS_TOLD_MAX`.
+    /// Checkpoints of earlier attempts that the task could not read, at most `DAMAGED_REPORTED_MAX`.
     pub damaged: Vec<DamageReport>,
 }
 

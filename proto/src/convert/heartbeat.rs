@@ -130,13 +130,13 @@ impl TryFrom<v1::TaskStatus> for TaskStatus {
         at_most(
             "checkpoints",
             wire.checkpoints.len(),
-            "CHECKPOINTS_TOLD_MAX",
+            "CHECKPOINTS_REPORTED_MAX",
             CHECKPOINTS_REPORTED_MAX,
         )?;
         at_most(
             "damaged",
             wire.damaged.len(),
-            "SPOILS_TOLD_MAX",
+            "DAMAGED_REPORTED_MAX",
             DAMAGED_REPORTED_MAX,
         )?;
         // An older worker reports only the newest checkpoint.

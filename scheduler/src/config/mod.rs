@@ -396,7 +396,7 @@ impl SchedulerConfig {
             suspect_ms,
             lost_ms,
         } = self.timings;
-        require(heartbeat_ms > 0, "timings.beat_ms", || {
+        require(heartbeat_ms > 0, "timings.heartbeat_ms", || {
             "must not be 0".to_owned()
         })?;
         require(suspect_ms > heartbeat_ms, "timings.suspect_ms", || {

@@ -18,7 +18,7 @@ pub struct AgentTask {
     pub checkpoints: Vec<CheckpointReport>,
     /// Last reported training step.
     pub progress_step: Option<u64>,
-    /// Checkpoints that it could not read, at most `SPOILS_TOLD_MAX`.
+    /// Checkpoints that it could not read, at most `DAMAGED_REPORTED_MAX`.
     pub damaged: Vec<DamageReport>,
     /// Shortest grace period of any stop request, if there was one.
     pub stop_grace_ms: Option<u64>,

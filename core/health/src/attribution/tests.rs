@@ -471,7 +471,7 @@ fn every_kind_of_end_has_its_cause() {
 
 fn not_there() -> Option<Exit> {
     Some(Exit {
-        start_error: Some("NOT_THERE: starting `pyhton` failed: No such file".to_owned()),
+        start_error: Some("MISSING_FILE: starting `pyhton` failed: No such file".to_owned()),
         ..Exit::default()
     })
 }

@@ -14,7 +14,7 @@ pub const NO_ACCOUNT: &str = "NO_ACCOUNT";
 
 /// Prefix of the start error of a task that names a missing program, working directory or secret. The job is
 /// at fault unless other jobs see the same error on that host.
-pub const MISSING_FILE: &str = "NOT_THERE";
+pub const MISSING_FILE: &str = "MISSING_FILE";
 
 /// Exit of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -50,19 +50,19 @@ const TOO_MANY_CALLS: &str = "TOO_MANY_CALLS";
 
 /// Calls per second of unauthenticated callers of one address: a rack of workers that join at once is served
 /// in seconds, but guessing tokens is not feasible.
-const STRANGERS_CALLS_PER_SECOND: u32 = 20;
+const UNAUTHENTICATED_CALLS_PER_SECOND: u32 = 20;
 /// Burst of such calls after a pause.
-const STRANGERS_CALLS_AT_ONCE: u32 = 200;
+const UNAUTHENTICATED_CALLS_AT_ONCE: u32 = 200;
 const STRANGERS: Allowance = Allowance {
-    per_second: STRANGERS_CALLS_PER_SECOND,
-    at_once: STRANGERS_CALLS_AT_ONCE,
+    per_second: UNAUTHENTICATED_CALLS_PER_SECOND,
+    at_once: UNAUTHENTICATED_CALLS_AT_ONCE,
 };
 
 /// Bytes of one unauthenticated request: a certificate signing request with a token has a few thousand.
-const STRANGERS_REQUEST_BYTES_MAX: u64 = 64 << 10;
+const UNAUTHENTICATED_REQUEST_BYTES_MAX: u64 = 64 << 10;
 /// Bytes of all unanswered unauthenticated requests of one address: enough for a rack of workers that join at
 /// once.
-const STRANGERS_OUTSTANDING_BYTES_MAX: u64 = 4 << 20;
+const UNAUTHENTICATED_OUTSTANDING_BYTES_MAX: u64 = 4 << 20;
 
 /// Layer that puts a [`Gate`] in front of services.
 #[derive(Clone)]
@@ -230,7 +230,7 @@ impl GateLayer {
         let taken = self.rates.take(&who, Instant::now(), STRANGERS);
         taken.map_err(|wait| {
             let who = "unauthenticated callers of that address";
-            let limit_name = "STRANGERS_CALLS_PER_SECOND";
+            let limit_name = "UNAUTHENTICATED_CALLS_PER_SECOND";
             too_many(who, STRANGERS.per_second, limit_name, wait)
         })
     }
@@ -266,10 +266,10 @@ fn counted(
     let limit = |bytes, name| Limit { bytes, name };
     if *caller == Caller::Unauthenticated {
         let room = ByteLimits {
-            of_request: limit(STRANGERS_REQUEST_BYTES_MAX, "STRANGERS_REQUEST_BYTES_MAX"),
+            of_request: limit(UNAUTHENTICATED_REQUEST_BYTES_MAX, "UNAUTHENTICATED_REQUEST_BYTES_MAX"),
             outstanding: limit(
-                STRANGERS_OUTSTANDING_BYTES_MAX,
-                "STRANGERS_OUTSTANDING_BYTES_MAX",
+                UNAUTHENTICATED_OUTSTANDING_BYTES_MAX,
+                "UNAUTHENTICATED_OUTSTANDING_BYTES_MAX",
             ),
         };
         return Some((unauthenticated_name(from), room));

@@ -327,7 +327,7 @@ fn judge_start_error(
             "START_ERRORS_OF_ONE_HOST_MAX",
         )
     } else if names_what_is_not_there(run, unit) {
-        (limits::MISSING_FILE_STARTS_MAX, "STARTS_NOT_THERE_MAX")
+        (limits::MISSING_FILE_STARTS_MAX, "MISSING_FILE_STARTS_MAX")
     } else {
         (limits::START_ERRORS_MAX, "START_ERRORS_MAX")
     };
