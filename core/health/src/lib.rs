@@ -2,7 +2,7 @@
 //!
 //! Pure like all of the core, and used in three places (`docs/adr/0017`): workers read [`kernel_log`] and
 //! evaluate thresholds ([`evaluate::Readings`]) by the replicated [`rules`]; the leader evaluates what needs
-//! more than one host, job or day ([`attribution`], [`lemons`]); `apply` decides through [`book::Book`], the
+//! more than one host, job or day ([`attribution`], [`lemons`]); `apply` decides through [`state::HealthState`], the
 //! replicated health state, which consults [`component`]'s transitions and the [`guard_rails`]. Integer
 //! arithmetic only, and time is an input.
 #![forbid(unsafe_code)]

@@ -166,7 +166,7 @@ impl Testbed {
         cpu::used_by_all(&self.pids())
     }
 
-    /// Kills a replica without waiting for its end; [`Testbed::bury`] waits.
+    /// Kills a replica without waiting for its end; [`Testbed::await_end`] waits.
     pub(crate) fn kill(&self, index: usize) -> anyhow::Result<()> {
         let pid = Pid::from_raw(self.pid(index)?).context("a process id is not 0")?;
         kill_process(pid, Signal::KILL).context("killing a replica")

@@ -160,7 +160,7 @@ impl DataDirectory {
     ///
     /// # Errors
     /// See [`DataDirectoryError`].
-    pub fn set_up(&self) -> Result<(), DataDirectoryError> {
+    pub fn mark_reboot_handled(&self) -> Result<(), DataDirectoryError> {
         if !self.rebooted {
             return Ok(());
         }
@@ -313,7 +313,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let rebooted = |boot_id| {
             let taken = DataDirectory::lock(directory.path(), boot_id).unwrap();
-            taken.set_up().unwrap();
+            taken.mark_reboot_handled().unwrap();
             taken.rebooted()
         };
         assert!(!rebooted("first") && !rebooted("first"));
@@ -329,12 +329,12 @@ mod tests {
     fn another_boot_is_told_until_a_start_has_seen_to_it() {
         let directory = tempfile::tempdir().unwrap();
         let take = |boot_id| DataDirectory::lock(directory.path(), boot_id).unwrap();
-        take("first").set_up().unwrap();
+        take("first").mark_reboot_handled().unwrap();
         // A start that fails.
         assert!(take("second").rebooted());
         let taken = take("second");
         assert!(taken.rebooted());
-        taken.set_up().unwrap();
+        taken.mark_reboot_handled().unwrap();
         assert_eq!(taken.incarnation(), 3);
         drop(taken);
         let next = take("second");

@@ -129,7 +129,7 @@ impl Network {
     /// Checks that the network worked all the time.
     ///
     /// # Errors
-    /// [`NetworkError::Unheard`] if a proxy could not listen: observations of its replica are then
+    /// [`NetworkError::ProxyListen`] if a proxy could not listen: observations of its replica are then
     /// unreliable.
     pub(super) fn check(&self) -> Result<(), NetworkError> {
         let failure = match self {

@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant, sleep};
 use crate::run::RunError;
 use crate::run::external::cleanup;
 use crate::run::external::hosts::SEARCH;
-use crate::run::external::nemesis::{ExternalNemesis, ScheduledFault, is_up};
+use crate::run::external::nemesis::{ExternalNemesis, InjectedFault, is_up};
 use crate::run::options::{LONG_FAULT, NEMESIS, POLL, SHORT_FAULT, WHOLE_PATIENCE};
 
 /// Drain timeout of a host, in milliseconds.
@@ -26,9 +26,9 @@ const NO_GPU: &str = "no GPU is free or held by the run";
 const NO_HOST: &str = "all hosts are used by others, or the last of their pool";
 
 impl ExternalNemesis {
-    pub(super) async fn block_gpu(&mut self) -> Result<ScheduledFault, RunError> {
+    pub(super) async fn block_gpu(&mut self) -> Result<InjectedFault, RunError> {
         let Some(gpu) = self.take_gpu().await? else {
-            return Ok(ScheduledFault::not_made(NO_GPU));
+            return Ok(InjectedFault::not_made(NO_GPU));
         };
         // The current holder may keep it, but no new attempt may get it.
         let before = self.holder_of(&gpu.uuid).await?;
@@ -42,10 +42,7 @@ impl ExternalNemesis {
             self.odd.push(text);
         }
         self.give_back(&Target::Gpu(gpu.uuid.clone())).await?;
-        Ok(ScheduledFault::made(format!(
-            "{} on {}",
-            gpu.uuid, gpu.host
-        )))
+        Ok(InjectedFault::made(format!("{} on {}", gpu.uuid, gpu.host)))
     }
 
     async fn holder_of(&self, gpu: &str) -> Result<Option<u64>, RunError> {
@@ -54,21 +51,21 @@ impl ExternalNemesis {
         Ok(found.and_then(|gpu| gpu.holder).map(|holder| holder.epoch))
     }
 
-    pub(super) async fn block_host(&mut self) -> Result<ScheduledFault, RunError> {
+    pub(super) async fn block_host(&mut self) -> Result<InjectedFault, RunError> {
         let Some(host) = self.take_host(None, 0).await? else {
-            return Ok(ScheduledFault::not_made(NO_HOST));
+            return Ok(InjectedFault::not_made(NO_HOST));
         };
         // Placements in the meantime are checked from the watchers' events.
         sleep(SHORT_FAULT).await;
         self.give_back(&Target::Host(host.clone())).await?;
-        Ok(ScheduledFault::made(host))
+        Ok(InjectedFault::made(host))
     }
 
-    pub(super) async fn drain_host(&mut self) -> Result<ScheduledFault, RunError> {
+    pub(super) async fn drain_host(&mut self) -> Result<InjectedFault, RunError> {
         let search_end = Instant::now() + SEARCH;
         let (host, tasks) = loop {
             let Some(host) = self.take_host(None, 1).await? else {
-                return Ok(ScheduledFault::not_made(NO_HOST));
+                return Ok(InjectedFault::not_made(NO_HOST));
             };
             let tasks = self.look_at(&host).await?.tasks;
             if tasks > 0 || Instant::now() > search_end {
@@ -81,7 +78,7 @@ impl ExternalNemesis {
         // The drain replaces any block of the host, and displaces any tasks placed since the block was
         // lifted.
         if !self.has(&target).await? {
-            return Ok(ScheduledFault::not_made(format!(
+            return Ok(InjectedFault::not_made(format!(
                 "{host}, whose block was lifted or replaced by another user"
             )));
         }
@@ -103,15 +100,15 @@ impl ExternalNemesis {
         self.give_back(&target).await?;
         // They may have ended before they were asked to stop.
         if tasks == 0 {
-            return Ok(ScheduledFault::not_made(format!(
+            return Ok(InjectedFault::not_made(format!(
                 "{host}, whose tasks had ended"
             )));
         }
-        Ok(ScheduledFault::made(format!("{host} with {tasks} tasks")))
+        Ok(InjectedFault::made(format!("{host} with {tasks} tasks")))
     }
 
     /// Cancels every active job of the run.
-    pub(super) async fn cancel_jobs(&mut self) -> Result<ScheduledFault, RunError> {
+    pub(super) async fn cancel_jobs(&mut self) -> Result<InjectedFault, RunError> {
         let (_, jobs) = cleanup::own_jobs(&self.client, &self.tag).await?;
         let mut cancelled = 0;
         for job in jobs.iter().filter(|job| !cleanup::has_ended(job)) {
@@ -125,19 +122,19 @@ impl ExternalNemesis {
             }
         }
         if cancelled == 0 {
-            return Ok(ScheduledFault::not_made(
+            return Ok(InjectedFault::not_made(
                 "the run has no active job to cancel",
             ));
         }
-        Ok(ScheduledFault::made(format!("{cancelled} jobs")))
+        Ok(InjectedFault::made(format!("{cancelled} jobs")))
     }
 
-    pub(super) async fn transfer_leadership(&mut self) -> Result<ScheduledFault, RunError> {
+    pub(super) async fn transfer_leadership(&mut self) -> Result<InjectedFault, RunError> {
         let status = self.client.status(v1::Consistency::Linearizable).await?;
         let to = match self.client.transfer_leader(None).await {
             Ok(to) => to,
             Err(ClientError::Refused { refusal, .. }) => {
-                return Ok(ScheduledFault::not_made(format!(
+                return Ok(InjectedFault::not_made(format!(
                     "refused: {}",
                     refusal.reason
                 )));
@@ -149,12 +146,12 @@ impl ExternalNemesis {
             let now = self.client.status(v1::Consistency::Linearizable).await?;
             if now.leadership_epoch > status.leadership_epoch {
                 let leader = now.leader_id.unwrap_or_default();
-                return Ok(ScheduledFault::made(format!(
+                return Ok(InjectedFault::made(format!(
                     "replica {to} was asked to lead, but {leader} does"
                 )));
             }
             if Instant::now() > deadline {
-                return Ok(ScheduledFault::not_made(format!(
+                return Ok(InjectedFault::not_made(format!(
                     "replica {to} was asked to lead, but there is no new leader"
                 )));
             }
@@ -162,9 +159,9 @@ impl ExternalNemesis {
         }
     }
 
-    pub(super) async fn freeze_agent(&mut self) -> Result<ScheduledFault, RunError> {
+    pub(super) async fn freeze_agent(&mut self) -> Result<InjectedFault, RunError> {
         let Some((number, host)) = self.take_agent().await? else {
-            return Ok(ScheduledFault::not_made(NO_HOST));
+            return Ok(InjectedFault::not_made(NO_HOST));
         };
         self.processes[number].freeze()?;
         sleep(LONG_FAULT).await;
@@ -173,12 +170,12 @@ impl ExternalNemesis {
         self.give_back(&Target::Host(host.clone())).await?;
         if !silent? {
             let pid = self.processes[number].pid;
-            return Ok(ScheduledFault::not_made(format!(
+            return Ok(InjectedFault::not_made(format!(
                 "{host} counted as up while process {pid} was paused: either it is not the agent of that host, \
                  or detecting silence takes longer there"
             )));
         }
-        Ok(ScheduledFault::made(format!("the agent of {host}")))
+        Ok(InjectedFault::made(format!("the agent of {host}")))
     }
 
     /// Waits until the cluster reports a host as silent; returns false on timeout.
@@ -193,9 +190,9 @@ impl ExternalNemesis {
         Ok(true)
     }
 
-    pub(super) async fn kill_agent(&mut self) -> Result<ScheduledFault, RunError> {
+    pub(super) async fn kill_agent(&mut self) -> Result<InjectedFault, RunError> {
         let Some((number, host)) = self.take_agent().await? else {
-            return Ok(ScheduledFault::not_made(NO_HOST));
+            return Ok(InjectedFault::not_made(NO_HOST));
         };
         let before = self.look_at(&host).await?.incarnation;
         self.processes[number].kill()?;
@@ -207,7 +204,7 @@ impl ExternalNemesis {
             sleep(POLL).await;
         }
         self.give_back(&Target::Host(host.clone())).await?;
-        Ok(ScheduledFault::made(format!("the agent of {host}")))
+        Ok(InjectedFault::made(format!("the agent of {host}")))
     }
 
     /// A named live agent on a host with tasks of the run only. The host is blocked until it is returned,

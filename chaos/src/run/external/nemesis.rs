@@ -25,14 +25,14 @@ use crate::run::options::{POLL, WHOLE_PATIENCE};
 pub(super) const LOOK: Duration = Duration::from_secs(2);
 
 /// Result of a fault: its target, and whether it was injected.
-pub(super) struct ScheduledFault {
+pub(super) struct InjectedFault {
     /// Description of the target.
     pub(super) target: String,
     /// Whether it was injected.
     pub(super) made: bool,
 }
 
-impl ScheduledFault {
+impl InjectedFault {
     pub(super) fn made(target: impl Into<String>) -> Self {
         Self {
             target: target.into(),
@@ -121,7 +121,7 @@ impl ExternalNemesis {
             Err(RunError::Client(error)) => {
                 self.odd
                     .push(format!("no replica answers: {}", chain(&error)));
-                ScheduledFault::not_made(NOBODY)
+                InjectedFault::not_made(NOBODY)
             }
             done => done?,
         };
@@ -149,7 +149,7 @@ impl ExternalNemesis {
         })
     }
 
-    async fn act(&mut self, fault: Fault) -> Result<ScheduledFault, RunError> {
+    async fn act(&mut self, fault: Fault) -> Result<InjectedFault, RunError> {
         match fault {
             Fault::GpuBlocked => self.block_gpu().await,
             Fault::HostBlocked => self.block_host().await,

@@ -12,7 +12,7 @@ use crate::cluster::NamedProcess;
 use crate::run::RunError;
 use crate::run::external::connect;
 use crate::run::external::faults::not_started_again;
-use crate::run::external::nemesis::{ExternalNemesis, LOOK, ScheduledFault};
+use crate::run::external::nemesis::{ExternalNemesis, InjectedFault, LOOK};
 use crate::run::options::{POLL, SHORT_FAULT};
 
 /// Minimum voters for one to be spared: with fewer, the remaining ones are no majority.
@@ -84,20 +84,20 @@ struct PausedReplica<'a> {
 }
 
 impl ExternalNemesis {
-    pub(super) async fn freeze_replica(&self) -> Result<ScheduledFault, RunError> {
+    pub(super) async fn freeze_replica(&self) -> Result<InjectedFault, RunError> {
         let held = match self.hold_replica().await? {
             Ok(held) => held,
-            Err(why) => return Ok(ScheduledFault::not_made(why)),
+            Err(why) => return Ok(InjectedFault::not_made(why)),
         };
         sleep_until(held.since + SHORT_FAULT).await;
         held.process.thaw()?;
-        Ok(ScheduledFault::made(held.words()))
+        Ok(InjectedFault::made(held.words()))
     }
 
-    pub(super) async fn kill_replica(&self) -> Result<ScheduledFault, RunError> {
+    pub(super) async fn kill_replica(&self) -> Result<InjectedFault, RunError> {
         let held = match self.hold_replica().await? {
             Ok(held) => held,
-            Err(why) => return Ok(ScheduledFault::not_made(why)),
+            Err(why) => return Ok(InjectedFault::not_made(why)),
         };
         let what = held.words();
         held.process.kill()?;
@@ -113,7 +113,7 @@ impl ExternalNemesis {
             sleep(POLL).await;
         }
         match self.await_whole().await {
-            None => Ok(ScheduledFault::made(what)),
+            None => Ok(InjectedFault::made(what)),
             Some(missing) => Err(not_started_again(&format!("{what} ({missing})"))),
         }
     }

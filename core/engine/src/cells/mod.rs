@@ -6,7 +6,7 @@
 //! ([`Allocation::bind_safely`], with the arithmetic in [`surplus`]). Cells are bound whole: cells around and
 //! inside a bound one are not free.
 //!
-//! [`Ground`] is the tree of physical cells, [`Allocation`] records free, bound and owed cells; both are
+//! [`CellTree`] is the tree of physical cells, [`Allocation`] records free, bound and owed cells; both are
 //! derived from the state, maintained in `Index::allocation`, and empty while no queue is a virtual cluster.
 //! [`settle()`] computes the effects of a change of hosts, topology or queues.
 

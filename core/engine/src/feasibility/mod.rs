@@ -1,6 +1,6 @@
 //! Fit of tasks on hosts, and of units on sets of hosts: shared by the planner and `apply`.
 //!
-//! A [`Ledger`] is opened on a host for one unit and takes task after task; the state is not changed.
+//! A [`HostTrial`] is opened on a host for one unit and takes task after task; the state is not changed.
 //! [`check`] does so for a whole unit, and checks the constraints across its tasks.
 
 mod claims;

@@ -30,7 +30,7 @@ pub struct WorkRefused {
 pub struct Due {
     /// Components whose repair or check may start, if nothing runs on them.
     pub work: Vec<Component>,
-    /// Whether [`Book::tick`] would change something.
+    /// Whether [`HealthState::tick`] would change something.
     pub ticks: bool,
     /// Time of the next query, if nothing happens before.
     pub next: Option<TimeMs>,

@@ -74,11 +74,11 @@ impl Ledger {
     pub fn add(&mut self, entry: Entry) {
         let Entry { cause, gpu_ms, .. } = entry;
         let field = match entry.kind {
-            Kind::Kept => &mut self.kept_gpu_ms,
-            Kind::Pause => &mut self.paused_gpu_ms,
-            Kind::Queue => &mut self.of_mut(cause).queue_gpu_ms,
-            Kind::Restart => &mut self.of_mut(cause).restart_gpu_ms,
-            Kind::Work => &mut self.of_mut(cause).work_gpu_ms,
+            TimeUse::Kept => &mut self.kept_gpu_ms,
+            TimeUse::Pause => &mut self.paused_gpu_ms,
+            TimeUse::Queue => &mut self.of_mut(cause).queue_gpu_ms,
+            TimeUse::Restart => &mut self.of_mut(cause).restart_gpu_ms,
+            TimeUse::Work => &mut self.of_mut(cause).work_gpu_ms,
         };
         *field = field.saturating_add(gpu_ms);
     }
@@ -102,7 +102,7 @@ impl Ledger {
 
 /// Use of an amount of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum TimeUse {
     /// Work that is kept.
     Kept,
     /// Paused in place.
@@ -119,7 +119,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Use of the time.
-    pub kind: Kind,
+    pub kind: TimeUse,
     /// Cause charged; ignored for kept work and pauses.
     pub cause: RestartReason,
     /// Milliseconds times GPUs.

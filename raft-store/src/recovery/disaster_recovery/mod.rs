@@ -5,7 +5,7 @@
 //! member of its group and continues from the state. The new group is fenced against all members of the old
 //! one: the data has a new incarnation, so messages addressed to an old member are not answered; terms and
 //! log positions continue above anything that a group can have reached by now, so an old replica that asks
-//! learns that it is no longer a member; and so do the revisions of the state ([`StateMachine::refound`]),
+//! learns that it is no longer a member; and so do the revisions of the state ([`StateMachine::carry_over`]),
 //! so anything that obeys the new leader obeys no older one.
 //!
 //! A half-made directory is rejected at startup, and completed by running the same command again. Whichever

@@ -148,7 +148,7 @@ impl Loops {
         let context = monitor_context(data, &host, clock, access.clone(), &config);
         let health = health::start(&config.health, context, watched, report_sender, stop);
         // The reboot was handled everywhere, and no task has started.
-        data.set_up()?;
+        data.mark_reboot_handled()?;
         let (executor, handle) = Executor::new(journal, runner.clone(), health.orders());
         let (newest, accepted) = watch::channel(agent.leader());
         let keeper = SessionKeeper::new(host, engines, access, outbox, accepted, stop.clone());

@@ -2,7 +2,7 @@
 
 use muster_model::desired::RestartReason;
 use muster_model::ids::{JobId, UnitId};
-use muster_model::job::ledger::{Entry, Kind};
+use muster_model::job::ledger::{Entry, TimeUse};
 use muster_model::time::TimeMs;
 
 use crate::apply::Step;
@@ -21,7 +21,7 @@ impl Step<'_> {
             .map_or(job.submitted_at, |past| past.ended_at);
         let cause = known.map_or(RestartReason::First, |known| known.restart_reason);
         let waited_ms = self.state.time.since(since);
-        self.write_down(id.job, gpus, &[(Kind::Queue, cause, waited_ms)]);
+        self.write_down(id.job, gpus, &[(TimeUse::Queue, cause, waited_ms)]);
     }
 
     /// Accounts for the ended attempt of a unit with this verdict: the members placed with it, then each
@@ -127,7 +127,7 @@ impl Step<'_> {
         let gpus = count_gpus(&vacancy.run);
         if gpus > 0 {
             let waited_ms = self.state.time.since(vacancy.since);
-            self.write_down(job, gpus, &[(Kind::Queue, vacancy.reason, waited_ms)]);
+            self.write_down(job, gpus, &[(TimeUse::Queue, vacancy.reason, waited_ms)]);
         }
     }
 
@@ -138,7 +138,7 @@ impl Step<'_> {
         attempt.pauses.iter().copied().chain(open).collect()
     }
 
-    fn write_down(&mut self, id: JobId, gpus: u32, times: &[(Kind, RestartReason, u64)]) {
+    fn write_down(&mut self, id: JobId, gpus: u32, times: &[(TimeUse, RestartReason, u64)]) {
         for (kind, cause, span_ms) in times {
             let entry = Entry {
                 kind: *kind,
@@ -182,7 +182,7 @@ impl AttemptTimeline {
     }
 
     /// Splits its time by use. Pauses are neither work nor a loss.
-    fn times(&self, pauses: &[Pause]) -> [(Kind, RestartReason, u64); 4] {
+    fn times(&self, pauses: &[Pause]) -> [(TimeUse, RestartReason, u64); 4] {
         let paused_ms = |from: TimeMs, until: TimeMs| -> u64 {
             pauses
                 .iter()
@@ -199,10 +199,10 @@ impl AttemptTimeline {
         let lost_ms = moved_ms(self.kept_until, self.ended_at);
         let still_ms = paused_ms(self.placed_at, self.ended_at);
         [
-            (Kind::Restart, began_for, start_ms),
-            (Kind::Kept, ended_for, kept_ms),
-            (Kind::Work, ended_for, lost_ms),
-            (Kind::Pause, ended_for, still_ms),
+            (TimeUse::Restart, began_for, start_ms),
+            (TimeUse::Kept, ended_for, kept_ms),
+            (TimeUse::Work, ended_for, lost_ms),
+            (TimeUse::Pause, ended_for, still_ms),
         ]
     }
 }

@@ -29,12 +29,12 @@ const NAME: &str = "muster";
 #[derive(Debug)]
 pub(super) struct Keeper {
     program: HelperProgram,
-    kept: Mutex<LogDirectory>,
+    kept: Mutex<HelperState>,
 }
 
 /// The helper, and the state that its successor needs.
 #[derive(Debug)]
-struct LogDirectory {
+struct HelperState {
     helper: Helper,
     /// The GPUs that the first helper found.
     expected: BTreeSet<GpuUuid>,
@@ -58,7 +58,7 @@ enum Helper {
 impl Keeper {
     /// Starts the first helper.
     pub(super) fn open(program: HelperProgram) -> Result<(Self, Opened), GpuError> {
-        let mut kept = LogDirectory {
+        let mut kept = HelperState {
             helper: Helper::Gone,
             expected: BTreeSet::new(),
             missing: BTreeSet::new(),
@@ -138,12 +138,12 @@ impl Keeper {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, LogDirectory> {
+    fn kept(&self) -> MutexGuard<'_, HelperState> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl LogDirectory {
+impl HelperState {
     /// Starts a helper if the last one is gone, and has it open the GPUs.
     fn start(&mut self, program: &HelperProgram) -> Result<(Arc<Link>, Opened), GpuError> {
         if let Helper::Leaving(child) = &mut self.helper {
@@ -214,7 +214,7 @@ impl LogDirectory {
     }
 }
 
-impl Drop for LogDirectory {
+impl Drop for HelperState {
     fn drop(&mut self) {
         self.dismiss();
     }
