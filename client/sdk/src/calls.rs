@@ -15,8 +15,8 @@ use tonic::{Code, Status};
 
 use crate::config::ClientConfig;
 use crate::error::{ClientError, FailedAttempt, Refusal, seconds};
-use crate::retry::{FailureClass, classify, passing_refusal};
-pub use crate::roster::Roster;
+use crate::transport::retry::{FailureClass, classify, passing_refusal};
+pub use crate::transport::roster::Roster;
 
 /// Deadline of a call, and its name in errors.
 #[derive(Clone, Copy, Debug)]

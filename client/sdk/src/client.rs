@@ -15,10 +15,10 @@ use tonic::Response;
 
 use crate::calls::{Calls, Roster};
 use crate::config::ClientConfig;
-use crate::connections::Connections;
-use crate::credential::AuthenticatedChannel;
 use crate::error::ClientError;
-use crate::etcd::{discovered, follow_for};
+use crate::transport::connections::Connections;
+use crate::transport::credential::AuthenticatedChannel;
+use crate::transport::etcd::{discovered, follow_for};
 
 /// Largest accepted answer: a page of 1,000 jobs with large specifications stays below it.
 const ANSWER_BYTES_MAX: usize = 64 << 20;

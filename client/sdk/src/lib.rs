@@ -18,45 +18,31 @@
 //! the death of a replica interrupted them.
 #![forbid(unsafe_code)]
 
-mod admin;
-mod audit;
-mod backup;
-mod call;
 pub mod calls;
 mod client;
-mod cluster;
 mod config;
-mod connections;
-mod credential;
-mod debug;
 mod error;
-mod etcd;
 mod exec;
-mod export;
-mod jobs;
-mod join_tokens;
 mod logs;
-mod pipelines;
-mod retry;
-mod roster;
+mod requests;
 mod submit_span;
-mod users;
+mod transport;
 mod wait;
 mod watch;
 mod watch_position;
 
-pub use audit::AuditRecords;
-pub use backup::SavedSnapshot;
 pub use client::{Client, new_request_id};
 pub use config::ClientConfig;
 pub use error::{ClientError, FailedAttempt, Refusal};
 pub use exec::{Exec, ExecInput, ExecOptions, ExecUpdate};
-pub use export::{Export, ExportProgress};
-pub use jobs::{JobDetail, Submitted};
-pub use join_tokens::JoinTokenOptions;
 pub use logs::{LogUpdate, LogsRequest, TaskLogs};
 pub use muster_etcd::EtcdSettings;
 pub use muster_tls::{JoinToken, TlsMismatch, TlsSettings, Token};
-pub use pipelines::{PipelineDetail, SubmittedPipeline};
+pub use requests::audit::AuditRecords;
+pub use requests::backup::SavedSnapshot;
+pub use requests::export::{Export, ExportProgress};
+pub use requests::jobs::{JobDetail, Submitted};
+pub use requests::join_tokens::JoinTokenOptions;
+pub use requests::pipelines::{PipelineDetail, SubmittedPipeline};
 pub use watch::{Watch, WatchFilter, WatchUpdate};
 pub use watch_position::WatchPosition;

@@ -11,7 +11,7 @@ use tonic::{Status, Streaming};
 use crate::calls::Operation;
 use crate::client::{Client, jobs};
 use crate::error::ClientError;
-use crate::retry::{FailureClass, classify};
+use crate::transport::retry::{FailureClass, classify};
 
 const OPERATION: &str = "read the task's output";
 

@@ -5,7 +5,7 @@ use muster_proto::v1;
 
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::jobs::JobDetail;
+use crate::requests::jobs::JobDetail;
 use crate::watch::{WatchFilter, WatchUpdate};
 
 impl Client {

@@ -9,7 +9,7 @@ use tonic::{Code, Status, Streaming};
 use crate::calls::Operation;
 use crate::client::{Client, watching};
 use crate::error::{ClientError, Refusal};
-use crate::retry::{FailureClass, classify};
+use crate::transport::retry::{FailureClass, classify};
 use crate::watch_position::WatchPosition;
 
 const OPERATION: &str = "watch events";

@@ -5,7 +5,7 @@ use tonic::{Code, Streaming};
 
 use crate::client::{Client, admin};
 use crate::error::{ClientError, FailedAttempt};
-use crate::retry::{FailureClass, classify};
+use crate::transport::retry::{FailureClass, classify};
 
 /// Completes the sentence "cannot ...".
 const OPERATION: &str = "read the audit log";

@@ -5,7 +5,7 @@ use muster_proto::v1;
 
 use crate::client::{Client, jobs, new_request_id};
 use crate::error::ClientError;
-use crate::jobs::{is_finished, page_rows};
+use crate::requests::jobs::{is_finished, page_rows};
 
 /// Answer to a pipeline's submission: a majority of the replicas has all of its jobs on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use muster_model::command::{GpuDescription, HostRegistration};
 use muster_model::timings::Timings;
 
 use crate::convert::gpu_uuid;
-use crate::convert::reported_topology::{reported_from_wire, reported_to_wire};
+use crate::convert::hosts::reported_topology::{reported_from_wire, reported_to_wire};
 use crate::field::InvalidField;
 use crate::v1;
 

@@ -9,7 +9,7 @@ use muster_model::rejection::Rejection;
 use muster_model::spec::{JobSpec, Pipeline, PipelineDependency, PipelineJob, validate_pipeline};
 use prost::Message;
 
-use crate::convert::job_life::{condition_from_wire, condition_to_wire};
+use crate::convert::jobs::job_life::{condition_from_wire, condition_to_wire};
 use crate::convert::request_key::request_key;
 use crate::field::{InvalidField, required};
 use crate::v1;

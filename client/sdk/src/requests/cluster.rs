@@ -5,7 +5,7 @@ use muster_proto::v1;
 
 use crate::client::{Client, cluster};
 use crate::error::ClientError;
-use crate::jobs::PAGE_ROWS;
+use crate::requests::jobs::PAGE_ROWS;
 
 impl Client {
     /// Reads the leader, the state of the replicas, and counts of all objects.

@@ -8,8 +8,8 @@ use tonic::{Code, Response, Status, TimeoutExpired};
 
 use crate::calls::{Failure, Operation};
 use crate::client::Client;
-use crate::credential::AuthenticatedChannel;
 use crate::error::ClientError;
+use crate::transport::credential::AuthenticatedChannel;
 
 impl Client {
     /// An operation with the client's default deadline.

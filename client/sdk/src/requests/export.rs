@@ -7,7 +7,7 @@ use tonic::{Code, Status, Streaming};
 use crate::calls::Operation;
 use crate::client::{Client, cluster};
 use crate::error::{ClientError, FailedAttempt};
-use crate::retry::{FailureClass, classify};
+use crate::transport::retry::{FailureClass, classify};
 
 /// Completes the sentence "cannot ...".
 const OPERATION: &str = "export the cluster's state";

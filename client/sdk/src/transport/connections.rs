@@ -14,9 +14,9 @@ use tonic::transport::{self, Channel, Endpoint};
 
 use crate::calls::Failure;
 use crate::config::ClientConfig;
-use crate::credential::{AuthenticatedChannel, Credential};
 use crate::error::ClientError;
-use crate::retry::innermost;
+use crate::transport::credential::{AuthenticatedChannel, Credential};
+use crate::transport::retry::innermost;
 
 /// Keep-alive interval and timeout of an idle connection: a replica that hangs while it serves a watch is
 /// noticed after twice this.

@@ -6,7 +6,7 @@ use tonic::Streaming;
 
 use crate::client::{Client, admin};
 use crate::error::{ClientError, FailedAttempt};
-use crate::retry::{FailureClass, classify};
+use crate::transport::retry::{FailureClass, classify};
 
 /// Completes the sentence "cannot ...".
 const OPERATION: &str = "save a snapshot";
