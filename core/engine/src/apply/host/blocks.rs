@@ -20,7 +20,7 @@ const EXPIRY: &str = "expiry";
 
 /// Target of a block as found in the state.
 #[derive(Clone, Copy)]
-struct BlockTarget {
+struct BlockPlace {
     host: HostId,
     /// Position of the GPU in the host; `None` for the whole host.
     gpu: Option<u32>,
@@ -51,7 +51,7 @@ impl Step<'_> {
     }
 
     /// Refuses to block the last host of a pool that accepts work.
-    fn require_not_last(&self, place: BlockTarget) -> Result<(), Rejection> {
+    fn require_not_last(&self, place: BlockPlace) -> Result<(), Rejection> {
         let host = self.state.host(place.host);
         let host = host.filter(|_| place.gpu.is_none());
         // A host that accepts no work is no loss.
@@ -66,7 +66,7 @@ impl Step<'_> {
     }
 
     /// Applies a block now.
-    fn put_block(&mut self, place: BlockTarget, block: Block) {
+    fn put_block(&mut self, place: BlockPlace, block: Block) {
         let block = Block {
             since: self.state.time,
             ..block
@@ -84,8 +84,8 @@ impl Step<'_> {
     }
 
     /// Plans a block of a host; replaces an earlier plan.
-    fn plan_block(&mut self, place: BlockTarget, block: Block) -> Result<(), Rejection> {
-        let BlockTarget { host, gpu: None } = place else {
+    fn plan_block(&mut self, place: BlockPlace, block: Block) -> Result<(), Rejection> {
+        let BlockPlace { host, gpu: None } = place else {
             let rule = "only the block of a host can be planned ahead".to_owned();
             return Err(invalid("planned", rule));
         };
@@ -104,7 +104,7 @@ impl Step<'_> {
 
     /// Begins a planned block. A longer block by an admin keeps its end.
     fn begin_planned(&mut self, host: HostId) {
-        let place = BlockTarget { host, gpu: None };
+        let place = BlockPlace { host, gpu: None };
         let record = self.state.host(host);
         let planned = record.and_then(|record| record.planned.clone());
         let in_force = record.and_then(|record| record.block.clone());
@@ -133,9 +133,9 @@ impl Step<'_> {
         self.put_block(place, block);
     }
 
-    fn cancel_planned(&mut self, place: BlockTarget, author: &str) -> Result<(), Rejection> {
+    fn cancel_planned(&mut self, place: BlockPlace, author: &str) -> Result<(), Rejection> {
         let target = self.target_at(place);
-        let BlockTarget { host, gpu } = place;
+        let BlockPlace { host, gpu } = place;
         let record = self.state.host(host);
         let has_plan = gpu.is_none() && record.is_some_and(|host| host.planned.is_some());
         if !has_plan {
@@ -184,7 +184,7 @@ impl Step<'_> {
             match due {
                 Some((_, host, BlockChange::Begins)) => self.begin_planned(host),
                 Some((_, host, BlockChange::Ends(gpu))) => {
-                    self.end_block(BlockTarget { host, gpu })
+                    self.end_block(BlockPlace { host, gpu })
                 }
                 None => break,
             }
@@ -193,7 +193,7 @@ impl Step<'_> {
         Answer::Count(count as u64)
     }
 
-    fn end_block(&mut self, place: BlockTarget) {
+    fn end_block(&mut self, place: BlockPlace) {
         self.set_block(place, None);
         self.block_expired(place);
         let target = self.target_at(place);
@@ -204,7 +204,7 @@ impl Step<'_> {
     }
 
     /// Records an admin's block in the health state: it lasts until an admin removes it or it expires.
-    fn record_admin_block(&mut self, place: BlockTarget, block: &Block) {
+    fn record_admin_block(&mut self, place: BlockPlace, block: &Block) {
         let component = self.component_at(place);
         let phase = self.state.health.phase(&component);
         let drains = block.drain_deadline.is_some();
@@ -227,7 +227,7 @@ impl Step<'_> {
         self.say(&component, change);
     }
 
-    fn admin_gives_back(&mut self, place: BlockTarget, author: &str) {
+    fn admin_gives_back(&mut self, place: BlockPlace, author: &str) {
         let component = self.component_at(place);
         let change = Change {
             event: component::Event::AdminUnblock,
@@ -253,25 +253,25 @@ impl Step<'_> {
     }
 
     /// Handles the expiry of an admin's block: findings made meanwhile take effect now.
-    fn block_expired(&mut self, place: BlockTarget) {
+    fn block_expired(&mut self, place: BlockPlace) {
         let component = self.component_at(place);
         let effects = self.state.health.expired(&component, self.state.time);
         self.apply_effects(effects);
     }
 
-    fn component_at(&self, place: BlockTarget) -> Component {
+    fn component_at(&self, place: BlockPlace) -> Component {
         match self.target_at(place) {
             BlockTarget::Host(_) => Component::Host(place.host),
             BlockTarget::Gpu(uuid) => Component::Gpu(uuid),
         }
     }
 
-    fn find(&self, target: &BlockTarget) -> Result<BlockTarget, Rejection> {
+    fn find(&self, target: &BlockTarget) -> Result<BlockPlace, Rejection> {
         match target {
             BlockTarget::Host(name) => self
                 .state
                 .host_by_name(name)
-                .map(|host| BlockTarget {
+                .map(|host| BlockPlace {
                     host: host.id,
                     gpu: None,
                 })
@@ -279,7 +279,7 @@ impl Step<'_> {
             BlockTarget::Gpu(uuid) => self
                 .state
                 .gpu(*uuid)
-                .map(|(host, _)| BlockTarget {
+                .map(|(host, _)| BlockPlace {
                     host: host.id,
                     gpu: position_of(host, *uuid),
                 })
@@ -287,7 +287,7 @@ impl Step<'_> {
         }
     }
 
-    fn target_at(&self, place: BlockTarget) -> BlockTarget {
+    fn target_at(&self, place: BlockPlace) -> BlockTarget {
         let host = self
             .state
             .host(place.host)
@@ -298,7 +298,7 @@ impl Step<'_> {
         }
     }
 
-    fn is_blocked(&self, place: BlockTarget) -> bool {
+    fn is_blocked(&self, place: BlockPlace) -> bool {
         let Some(host) = self.state.host(place.host) else {
             return false;
         };
@@ -309,7 +309,7 @@ impl Step<'_> {
     }
 
     /// Whether a rule keeps anything off a host or GPU, even only gangs or because of an adapter.
-    fn is_held(&self, place: BlockTarget) -> bool {
+    fn is_held(&self, place: BlockPlace) -> bool {
         let is_held = |component: &Component| {
             let condition = self.state.health.condition(component);
             condition.is_some_and(|condition| !condition.holds.is_empty())
@@ -318,7 +318,7 @@ impl Step<'_> {
     }
 
     /// Returns the adapters of a host that have health records. Adapters are addressed only by their host.
-    fn adapters_at(&self, place: BlockTarget) -> Vec<Component> {
+    fn adapters_at(&self, place: BlockPlace) -> Vec<Component> {
         if place.gpu.is_some() {
             return Vec::new();
         }
@@ -332,7 +332,7 @@ impl Step<'_> {
     }
 
     /// Sets or removes a block.
-    fn set_block(&mut self, place: BlockTarget, block: Option<Block>) {
+    fn set_block(&mut self, place: BlockPlace, block: Option<Block>) {
         self.edit_host(place.host, |host| {
             let slot = match place.gpu {
                 None => &mut host.block,
@@ -343,7 +343,7 @@ impl Step<'_> {
     }
 
     /// Moves all running work away from a host or GPU.
-    fn drain(&mut self, place: BlockTarget, deadline: TimeMs, said: String) {
+    fn drain(&mut self, place: BlockPlace, deadline: TimeMs, said: String) {
         let left_ms = deadline.since(self.state.time);
         let cause = StopCause::new(StopReason::Drain { host: place.host }, said);
         for unit in self.units_at(place) {
@@ -354,7 +354,7 @@ impl Step<'_> {
     }
 
     /// Returns the only member of a unit that would have to leave a host or GPU.
-    fn member_at(&self, place: BlockTarget, unit: UnitId) -> Option<TaskIndex> {
+    fn member_at(&self, place: BlockPlace, unit: UnitId) -> Option<TaskIndex> {
         let Some(position) = place.gpu else {
             return self.only_member_on(unit, place.host);
         };
@@ -368,7 +368,7 @@ impl Step<'_> {
     }
 
     /// Returns the units that hold resources of a host or GPU.
-    fn units_at(&self, place: BlockTarget) -> Vec<UnitId> {
+    fn units_at(&self, place: BlockPlace) -> Vec<UnitId> {
         match place.gpu {
             None => self.units_on(place.host),
             Some(position) => {
