@@ -15,7 +15,8 @@ const FINISH_MAX: Duration = Duration::from_secs(2);
 /// Exports the spans of a service, if its settings name a collector.
 pub(crate) fn export(
     settings: &TracingSettings,
-    (service, instance): (&'static str, String),
+    service: &'static str,
+    instance: String,
 ) -> Result<(), Failure> {
     let Some(endpoint) = settings.otlp_endpoint.clone() else {
         return Ok(());
@@ -39,7 +40,7 @@ pub(crate) fn export_by_variable() -> Result<(), Failure> {
         otlp_endpoint: endpoint.filter(|text| !text.is_empty()),
         ..TracingSettings::default()
     };
-    export(&settings, ("muster-cli", std::process::id().to_string()))
+    export(&settings, "muster-cli", std::process::id().to_string())
         .map_err(|error| Failure::usage(format!("{ENDPOINT_VARIABLE}: {}", error.text())))
 }
 

@@ -4,6 +4,7 @@
 //! and it is up to the engine to detect it and take it out of placement.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use muster_health::rules::RuleSet;
 use muster_model::health::{Component, Severity};
@@ -115,7 +116,7 @@ impl HardwareFault {
     pub(crate) fn false_alarm(
         cluster: &Cluster,
         percent: u64,
-        (start_ms, end_ms): (u64, u64),
+        span_ms: Range<u64>,
     ) -> impl Iterator<Item = Self> {
         let hosts = cluster.hosts.iter().enumerate();
         let struck = hosts.filter(move |(host, _)| hash(&[*host as u64]) % 100 < percent);
@@ -124,8 +125,8 @@ impl HardwareFault {
         });
         gpus.map(move |place| Self {
             place,
-            start_ms,
-            end_ms,
+            start_ms: span_ms.start,
+            end_ms: span_ms.end,
             sign: Some(Sign {
                 rule: WRONG_RULE,
                 after_ms: SAMPLED_MS,

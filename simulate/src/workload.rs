@@ -1,5 +1,7 @@
 //! Simulated workload: a cluster, the arriving jobs, the failing hosts.
 
+use std::ops::Range;
+
 use muster_model::quota::QueueTree;
 use serde::Serialize;
 
@@ -191,8 +193,8 @@ impl Scenario {
 
     /// Adds a wrong rule: it finds all GPUs of the given percentage of hosts faulty during the given span.
     #[must_use]
-    pub fn with_false_alarm(mut self, percent: u64, (start_ms, end_ms): (u64, u64)) -> Self {
-        let alarm = HardwareFault::false_alarm(&self.cluster, percent, (start_ms, end_ms));
+    pub fn with_false_alarm(mut self, percent: u64, span_ms: Range<u64>) -> Self {
+        let alarm = HardwareFault::false_alarm(&self.cluster, percent, span_ms);
         self.illnesses.extend(alarm);
         self
     }

@@ -98,7 +98,8 @@ impl Log {
             tokio::spawn(read_request(
                 config,
                 request.clone(),
-                (address.clone(), sender),
+                address.clone(),
+                sender,
             ));
         }
         drop(sender);
@@ -111,7 +112,7 @@ impl Log {
             follow: true,
             ..request
         };
-        tokio::spawn(ask_all(client, request, (replicas, gathered.last, sender)));
+        tokio::spawn(ask_all(client, request, replicas, gathered.last, sender));
         follow(&screen, &gathered.rows, receiver).await
     }
 
@@ -215,11 +216,9 @@ fn client_config_for(client: &Client, address: &str) -> ClientConfig {
 async fn ask_all(
     client: Client,
     request: v1::ReadAuditLogRequest,
-    (mut found, last, sender): (
-        Vec<String>,
-        BTreeMap<String, u64>,
-        mpsc::Sender<ReplicaAnswer>,
-    ),
+    mut found: Vec<String>,
+    last: BTreeMap<String, u64>,
+    sender: mpsc::Sender<ReplicaAnswer>,
 ) {
     let mut asked = BTreeSet::new();
     while !sender.is_closed() {
@@ -230,7 +229,7 @@ async fn ask_all(
                     after_sequence: last.get(&address).copied().unwrap_or_default(),
                     ..request.clone()
                 };
-                tokio::spawn(poll_replica(config, request, (address, sender)));
+                tokio::spawn(poll_replica(config, request, address, sender));
             }
         }
         tokio::time::sleep(LOOK).await;
@@ -245,7 +244,8 @@ async fn ask_all(
 async fn poll_replica(
     config: ClientConfig,
     mut request: v1::ReadAuditLogRequest,
-    (address, sender): (String, mpsc::Sender<ReplicaAnswer>),
+    address: String,
+    sender: mpsc::Sender<ReplicaAnswer>,
 ) {
     let mut is_missed = false;
     while !sender.is_closed() {
@@ -253,7 +253,8 @@ async fn poll_replica(
         tokio::spawn(read_request(
             config.clone(),
             request.clone(),
-            (address.clone(), own),
+            address.clone(),
+            own,
         ));
         while let Some((_, answer)) = told.recv().await {
             if let Ok(records) = &answer {
@@ -275,7 +276,8 @@ async fn poll_replica(
 async fn read_request(
     config: ClientConfig,
     request: v1::ReadAuditLogRequest,
-    (address, sender): (String, mpsc::Sender<ReplicaAnswer>),
+    address: String,
+    sender: mpsc::Sender<ReplicaAnswer>,
 ) {
     let told = |told| (address.clone(), told);
     let mut records = match open(config, request).await {

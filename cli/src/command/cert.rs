@@ -104,18 +104,19 @@ impl Verb {
                 let made = issue::authority(&ca.place.folder, &ca.cluster_id);
                 print_report(options, None, made)
             }
-            Self::Replica(replica) => {
-                let (role, names) = (PeerRole::Replica, replica.name);
-                let (term, place) = (replica.term, replica.place);
-                make(options, &replica.file, (&role, &names), (&term, place))
-            }
+            Self::Replica(Replica {
+                file,
+                name,
+                term,
+                place,
+            }) => make(options, &file, &PeerRole::Replica, &name, &term, place),
             Self::Worker(Worker { name, term, place }) => {
                 let role = PeerRole::Worker(name.clone());
-                make(options, &name, (&role, &[]), (&term, place))
+                make(options, &name, &role, &[], &term, place)
             }
             Self::Client(Client { name, term, place }) => {
                 let role = PeerRole::User(name.clone());
-                make(options, &name, (&role, &[]), (&term, place))
+                make(options, &name, &role, &[], &term, place)
             }
         }
     }
@@ -124,8 +125,10 @@ impl Verb {
 fn make(
     options: &Options,
     file: &str,
-    (role, names): (&PeerRole, &[String]),
-    (term, place): (&Term, CertFolder),
+    role: &PeerRole,
+    names: &[String],
+    term: &Term,
+    place: CertFolder,
 ) -> Result<Exit, Failure> {
     let made = issue::certificate(&place.folder, file, role, names, term.days);
     print_report(options, Some(place), made)

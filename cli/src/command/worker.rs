@@ -119,7 +119,8 @@ impl Shortcuts {
             json!({"simulated": simulated}),
         ));
         if !self.simulated_cells.is_empty() {
-            let cells = { self.simulated_cells.iter() }.map(|cells| simulated_cells(count, cells));
+            let cells = { self.simulated_cells.iter() }
+                .map(|(level, size)| simulated_cells(count, level, size));
             let cells = cells.collect::<Result<Value, Failure>>()?;
             all.push(given("topology.inside", "--simulated-cells", cells));
         }
@@ -127,7 +128,7 @@ impl Shortcuts {
     }
 }
 
-fn simulated_cells(gpus: u32, (level, size): &(String, String)) -> Result<Value, Failure> {
+fn simulated_cells(gpus: u32, level: &str, size: &str) -> Result<Value, Failure> {
     let each: u32 = size.parse().map_err(|_| {
         let told = format!("--simulated-cells {level}={size}");
         Failure::usage(format!("{told}: invalid number of GPUs `{size}`"))

@@ -35,7 +35,8 @@ where
     let loaded = source.load()?;
     let log = logging::start_as(loaded.settings.logging())?;
     run(close_max, |shutdown| {
-        let exported = spans::export(loaded.settings.tracing(), loaded.settings.identity());
+        let (name, instance) = loaded.settings.identity();
+        let exported = spans::export(loaded.settings.tracing(), name, instance);
         let (reloader, settings) = Reloader::new(source, loaded, log);
         let service = start(settings, shutdown);
         async move {

@@ -45,14 +45,16 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
         "lost GPU-h",
         "idle GPUs on hosts in use",
     ];
-    let rows = questions.iter().zip(&runs).map(row).collect::<Vec<_>>();
+    let rows = questions.iter().zip(&runs);
+    let rows = rows.map(|((policy, load, moves), run)| row(*policy, *load, *moves, run));
+    let rows = rows.collect::<Vec<_>>();
     Ok(Figures {
         tables: vec![("defragmentation", markdown(&titles, &rows))],
         pictures: Vec::new(),
     })
 }
 
-fn row(((policy, load, moves), run): (&(Policy, f64, bool), &RunReport)) -> Vec<String> {
+fn row(policy: Policy, load: f64, moves: bool, run: &RunReport) -> Vec<String> {
     let of_size = |size: &str| {
         let mut groups = run.by_size.iter();
         let group = groups.find(|group| group.name == size);
@@ -64,7 +66,7 @@ fn row(((policy, load, moves), run): (&(Policy, f64, bool), &RunReport)) -> Vec<
     vec![
         policy.name().to_owned(),
         format!("{load:.1}"),
-        if *moves { "on" } else { "off" }.to_owned(),
+        if moves { "on" } else { "off" }.to_owned(),
         run.all.moves.to_string(),
         hours(run.all.delay.map_or(0.0, |delay| delay.mean_s)),
         hours(mean("5-8")),

@@ -132,8 +132,8 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
             .with_health_features(&outages, case.care)
             .with_fault_seed(*luck);
         if case.is_alarm {
-            let span = (ALARM_FROM_MS, ALARM_FROM_MS + ALARM_MS);
-            scenario = scenario.with_false_alarm(ALARM_PERCENT, span);
+            let span_ms = ALARM_FROM_MS..ALARM_FROM_MS + ALARM_MS;
+            scenario = scenario.with_false_alarm(ALARM_PERCENT, span_ms);
         }
         if case.stays {
             scenario = scenario.with_known(JobInformation {

@@ -61,12 +61,12 @@ fn compare(traces: &Traces, borrow: bool) -> Result<Vec<Compared>, Failure> {
         questions.extend(POLICIES.map(|policy| (load, policy, shared.clone())));
     }
     let answers = work::all(&questions, |(load, policy, shared)| {
-        compare_one((*load, *policy), shared)
+        compare_one(*load, *policy, shared)
     })?;
     Ok(answers.into_iter().flatten().collect())
 }
 
-fn compare_one((load, policy): (f64, Policy), shared: &Scenario) -> Result<Vec<Compared>, Failure> {
+fn compare_one(load: f64, policy: Policy, shared: &Scenario) -> Result<Vec<Compared>, Failure> {
     let together = work::run(shared, policy)?;
     let compared = COMPLETE_CLUSTERS.map(|cluster| {
         let alone = shared.alone(cluster).ok_or("every cluster has a quota")?;

@@ -17,7 +17,8 @@ use crate::fork::{Effects, Fork, ForkSettings};
 pub(super) fn compare(
     fork: &Fork,
     settings: ForkSettings,
-    (now, then): (Future, Future),
+    now: Future,
+    then: Future,
     made: Effects,
 ) -> Difference {
     let Effects { submitted, queues } = made;

@@ -120,7 +120,7 @@ pub fn what_if(
     // A refused change is reported before anything is simulated.
     play(&mut base, false, progress)?;
     play(&mut then, true, progress)?;
-    Ok(compare::compare(fork, settings, (base, then), made))
+    Ok(compare::compare(fork, settings, base, then, made))
 }
 
 /// Immediate effects of the changes.

@@ -55,9 +55,9 @@ impl Difference {
         page.table(&Table::of_numbers(&SUM_TITLES).with_rows(sums));
         let (now, then) = (&self.now_over_time, &self.then_over_time);
         page.heading("GPUs in use");
-        page.plot(&plot("GPUs in use", (now, then), Timeline::held_line));
+        page.plot(&plot("GPUs in use", now, then, Timeline::held_line));
         page.heading("Waiting jobs");
-        page.plot(&plot("waiting jobs", (now, then), Timeline::waiting_line));
+        page.plot(&plot("waiting jobs", now, then, Timeline::waiting_line));
         page.heading("Jobs");
         page.sentences(&[format!(
             "{} submitted, {} others affected, {} not.",
@@ -124,7 +124,8 @@ fn sums(now: Totals, then: Totals) -> Vec<Vec<String>> {
 /// Both futures over time.
 fn plot(
     label: &str,
-    (now, then): (&Timeline, &Timeline),
+    now: &Timeline,
+    then: &Timeline,
     line: fn(&Timeline) -> Vec<(f64, f64)>,
 ) -> Plot {
     let line = |name: &str, timeline: &Timeline| Line {

@@ -1,5 +1,7 @@
 //! Totals over the whole run: GPU-milliseconds by use.
 
+use std::ops::Range;
+
 use crate::measure::{HeadRequest, Hosts};
 
 /// State of the cluster between two instants.
@@ -57,20 +59,16 @@ pub(crate) struct Integrals {
 
 impl Integrals {
     /// Adds a span in which the cluster was in this state; the last submission is at `last_submission_ms`.
-    pub(crate) fn add(
-        &mut self,
-        (from_ms, to_ms): (u64, u64),
-        moment: Moment,
-        last_submission_ms: u64,
-    ) {
-        let span_ms = to_ms - from_ms;
-        let over = |gpus: u64| u128::from(gpus) * u128::from(span_ms);
+    pub(crate) fn add(&mut self, span_ms: Range<u64>, moment: Moment, last_submission_ms: u64) {
+        let length_ms = span_ms.end - span_ms.start;
+        let over = |gpus: u64| u128::from(gpus) * u128::from(length_ms);
         self.held += over(moment.held);
-        let counted_ms = to_ms.min(last_submission_ms).saturating_sub(from_ms);
+        let counted_end_ms = span_ms.end.min(last_submission_ms);
+        let counted_ms = counted_end_ms.saturating_sub(span_ms.start);
         self.held_until_last_submission += u128::from(moment.held) * u128::from(counted_ms);
         if moment.is_waiting {
             self.held_while_waiting += over(moment.held);
-            self.waiting_ms += span_ms;
+            self.waiting_ms += length_ms;
         }
         self.free += over(moment.free);
         self.stranded_for_whole_host += over(moment.stranded_for_whole_host);

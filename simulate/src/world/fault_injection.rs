@@ -178,7 +178,7 @@ impl World<'_> {
             let attempt = current_attempt(&self.engine.state, id);
             let struck = attempt.filter(|attempt| self.harms(illness, attempt));
             if let Some(epoch) = struck.map(|attempt| attempt.epoch) {
-                self.expect_death((id, epoch), illness, DIES_MS);
+                self.expect_death(id, epoch, illness, DIES_MS);
             }
         }
         self.look_at_host(host_id(host));
@@ -197,7 +197,7 @@ impl World<'_> {
             .filter(|illness| self.harms(*illness, attempt))
             .collect();
         for illness in striking {
-            self.expect_death((id, epoch), illness, COMES_UP_MS);
+            self.expect_death(id, epoch, illness, COMES_UP_MS);
         }
     }
 
@@ -230,7 +230,7 @@ impl World<'_> {
         victim.map(|run| run.task)
     }
 
-    fn expect_death(&mut self, (id, epoch): (JobId, AttemptEpoch), illness: usize, soon_ms: u64) {
+    fn expect_death(&mut self, id: JobId, epoch: AttemptEpoch, illness: usize, soon_ms: u64) {
         let Some(&job) = self.positions.get(&id) else {
             return;
         };
@@ -239,7 +239,7 @@ impl World<'_> {
         let wait_ms = match harm {
             FaultEffect::Sometimes => {
                 let luck = &self.ward().luck;
-                luck.dies_after_ms((illness, job, attempt), DIES_SOMETIMES_MS)
+                luck.dies_after_ms(illness, job, attempt, DIES_SOMETIMES_MS)
             }
             _ => soon_ms,
         };

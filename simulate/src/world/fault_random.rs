@@ -45,7 +45,9 @@ impl FaultRandom {
     /// Time that an attempt of a job, the first being 1, survives a fault: between 0 and twice the mean.
     pub(super) fn dies_after_ms(
         &self,
-        (illness, job, attempt): (usize, usize, u32),
+        illness: usize,
+        job: usize,
+        attempt: u32,
         mean_ms: u64,
     ) -> u64 {
         let words = [illness as u64, job as u64, u64::from(attempt)];
@@ -83,8 +85,8 @@ mod tests {
         let other = finds(&mut late, &[10, 20, 30, 40, 50, 60, 70, 80]);
         assert_eq!(first, other);
         assert!(first.contains(&true) && first.contains(&false));
-        let death = early.dies_after_ms((3, 11, 2), HOUR_MS);
-        assert_eq!(death, late.dies_after_ms((3, 11, 2), HOUR_MS));
+        let death = early.dies_after_ms(3, 11, 2, HOUR_MS);
+        assert_eq!(death, late.dies_after_ms(3, 11, 2, HOUR_MS));
         assert!(death < 2 * HOUR_MS);
     }
 
@@ -102,7 +104,7 @@ mod tests {
         let deaths = |salt: u64| {
             let luck = FaultRandom::new(salt);
             (0..20)
-                .map(|attempt| luck.dies_after_ms((1, 2, attempt), HOUR_MS))
+                .map(|attempt| luck.dies_after_ms(1, 2, attempt, HOUR_MS))
                 .collect::<Vec<u64>>()
         };
         assert_ne!(deaths(0), deaths(1));

@@ -93,10 +93,10 @@ impl Observer {
         let is_waiting = observed.waiting_jobs.value() > 0;
         let held = observed.held.value();
         let moment = Moment::of(&self.hosts, held, self.head.as_ref(), is_waiting);
-        let span = (observed.end_ms, now.0);
+        let span_ms = observed.end_ms..now.0;
         observed
             .integrals
-            .add(span, moment, self.last_submission_ms);
+            .add(span_ms, moment, self.last_submission_ms);
         observed.end_ms = now.0;
     }
 

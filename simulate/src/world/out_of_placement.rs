@@ -107,7 +107,7 @@ impl World<'_> {
             sum.out += u32::from(is_out);
             sum.ill += u32::from(is_ill);
             if is_out && gpu.holder.is_none() && !is_ill {
-                *waits_for(book, (host, gpu), now).of(&mut sum.healthy_out) += 1;
+                *waits_for(book, host, gpu, now).of(&mut sum.healthy_out) += 1;
             }
         }
         self.ward().see(id, sum);
@@ -135,7 +135,7 @@ impl WaitsFor {
 }
 
 /// The event that a GPU out of placement waits for: by its own condition, otherwise by its host's.
-fn waits_for(book: &HealthState, (host, gpu): (&Host, &Gpu), now: TimeMs) -> WaitsFor {
+fn waits_for(book: &HealthState, host: &Host, gpu: &Gpu, now: TimeMs) -> WaitsFor {
     let conditions = [Component::Gpu(gpu.uuid), Component::Host(host.id)];
     let out = { conditions.iter() }
         .filter_map(|component| book.condition(component))

@@ -171,10 +171,10 @@ impl<'a> World<'a> {
                     signal: "fault".to_owned(),
                     detail: "outage in the faults file".to_owned(),
                 };
-                self.set_gpu_health((host, gpu), health)
+                self.set_gpu_health(host, gpu, health)
             }
             Event::GpuBack { host, gpu } if self.was_last(OutageTarget::Gpu(host, gpu)) => {
-                self.set_gpu_health((host, gpu), GpuHealth::Healthy)
+                self.set_gpu_health(host, gpu, GpuHealth::Healthy)
             }
             Event::HostLost { .. }
             | Event::HostBack { .. }
@@ -201,7 +201,8 @@ impl<'a> World<'a> {
 
     fn set_gpu_health(
         &mut self,
-        (host, gpu): (usize, u32),
+        host: usize,
+        gpu: u32,
         health: GpuHealth,
     ) -> Result<(), SimulateError> {
         let host = host_id(host);

@@ -157,7 +157,7 @@ impl Add {
             "replica {id} at {address} added as a learner; it catches up before it votes"
         ));
         let change = Change::PromoteReplicaId(id.get());
-        let promoted = catch_up(&client, &screen, (id, change), self.patience).await?;
+        let promoted = catch_up(&client, &screen, id, change, self.patience).await?;
         report_change(&screen, id, "votes", "was already a voter", &promoted)
     }
 }
@@ -168,7 +168,7 @@ impl Promote {
         let screen = options.screen();
         let id = ReplicaId(self.replica);
         let change = Change::PromoteReplicaId(self.replica);
-        let promoted = catch_up(&client, &screen, (id, change), self.patience).await?;
+        let promoted = catch_up(&client, &screen, id, change, self.patience).await?;
         report_change(&screen, id, "votes", "was already a voter", &promoted)
     }
 }
@@ -206,7 +206,7 @@ impl Replace {
             old_replica_id: self.old,
             new_replica_id: new.get(),
         });
-        let replaced = catch_up(&client, &screen, (new, change), self.patience).await?;
+        let replaced = catch_up(&client, &screen, new, change, self.patience).await?;
         let done = format!("replaces replica {}", self.old);
         report_change(&screen, new, &done, "had already replaced it", &replaced)
     }
@@ -224,7 +224,8 @@ fn add(id: ReplicaId, address: &str) -> Change {
 async fn catch_up(
     client: &Client,
     screen: &Screen,
-    (id, change): (ReplicaId, Change),
+    id: ReplicaId,
+    change: Change,
     patience: Patience,
 ) -> Result<v1::ChangeReplicasResponse, Failure> {
     let deadline = Instant::now() + patience.timeout.unwrap_or(CATCH_UP_MAX);

@@ -73,8 +73,7 @@ impl Bundle {
         let reached = collector.collect(&self.worker).await;
         let collection = collector.collection;
         let time_s = u64::try_from(now.as_second()).unwrap_or_default();
-        let made = (folder.as_str(), &*now.to_string(), time_s);
-        collection.write(BufWriter::new(file), made)?;
+        collection.write(BufWriter::new(file), &folder, &now.to_string(), time_s)?;
         for (name, why) in collection.missing() {
             note(&format!("{name} is missing: {why}"));
         }

@@ -63,7 +63,9 @@ impl Collection {
     pub(super) fn write(
         &self,
         out: impl Write,
-        (folder, made_at, time_s): (&str, &str, u64),
+        folder: &str,
+        made_at: &str,
+        time_s: u64,
     ) -> Result<(), Failure> {
         let manifest = self.manifest(made_at);
         let manifest = serde_json::to_string_pretty(&manifest);
@@ -139,7 +141,7 @@ mod tests {
         collection.add_text("a.txt", "fine\n");
         collection.add_text(&long_name, "");
         let out = fs::File::create(&path).unwrap();
-        assert!(collection.write(out, ("it", "now", 1_000_000_000)).is_ok());
+        assert!(collection.write(out, "it", "now", 1_000_000_000).is_ok());
         let read = Command::new("tar")
             .arg("-xzf")
             .arg(&path)

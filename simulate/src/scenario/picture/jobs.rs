@@ -100,7 +100,7 @@ pub struct ClaimPicture {
     pub expected: Option<String>,
 }
 
-pub(super) fn picture(state: &State, job: &Job, (_, now): (TimeMs, TimeMs)) -> JobPicture {
+pub(super) fn picture(state: &State, job: &Job, now: TimeMs) -> JobPicture {
     let units = job.units.iter();
     let reason = Some(job.finish_reason.clone()).filter(|reason| !reason.is_empty());
     JobPicture {
@@ -111,7 +111,7 @@ pub(super) fn picture(state: &State, job: &Job, (_, now): (TimeMs, TimeMs)) -> J
         units_total: job.spec.units(),
         waiting: waiting(state, job, now),
         units: units
-            .map(|(index, unit)| unit_picture((state, now), job, *index, unit))
+            .map(|(index, unit)| unit_picture(state, job, *index, unit, now))
             .collect(),
         order: job.id.get(),
     }
@@ -136,10 +136,11 @@ fn waiting(state: &State, job: &Job, now: TimeMs) -> Option<WaitPicture> {
 }
 
 fn unit_picture(
-    (state, now): (&State, TimeMs),
+    state: &State,
     job: &Job,
     index: UnitIndex,
     unit: &Unit,
+    now: TimeMs,
 ) -> UnitPicture {
     let attempt = unit.attempt.as_deref();
     let restart = format!("{:?}", unit.restart_reason).to_lowercase();

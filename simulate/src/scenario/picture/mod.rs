@@ -50,9 +50,7 @@ impl Picture {
                 .map(|host| hosts::picture(state, host))
                 .collect(),
             queues: queues::pictures(state),
-            jobs: jobs
-                .map(|job| jobs::picture(state, job, (begin, now)))
-                .collect(),
+            jobs: jobs.map(|job| jobs::picture(state, job, now)).collect(),
         }
     }
 

@@ -68,7 +68,7 @@ impl<'a> Parser<'a> {
             let Some((name, rest)) = words.split_first() else {
                 continue;
             };
-            let statement = self.statement((line, &text), name, rest.to_vec())?;
+            let statement = self.statement(line, &text, name, rest.to_vec())?;
             steps.push(Step {
                 line,
                 last_line: self.lines[self.next - 1].0,
@@ -98,7 +98,8 @@ impl<'a> Parser<'a> {
 
     fn statement(
         &mut self,
-        (line, text): (u32, &str),
+        line: u32,
+        text: &str,
         name: &Word,
         rest: Vec<Word>,
     ) -> Result<Statement> {

@@ -99,8 +99,8 @@ fn what_nobody_finds_is_found_by_its_victims() {
 
 #[test]
 fn a_rule_that_is_wrong_about_most_hosts_takes_out_no_more_than_its_budget() {
-    let alarm = (2 * HOUR_S * 1_000, 20 * HOUR_S * 1_000);
-    let scenario = cared_for(DBE, HealthFeatures::Lemons).with_false_alarm(60, alarm);
+    let alarm_ms = 2 * HOUR_S * 1_000..20 * HOUR_S * 1_000;
+    let scenario = cared_for(DBE, HealthFeatures::Lemons).with_false_alarm(60, alarm_ms);
     let outcome = run(&scenario, Policy::Fifo);
     let counts = counts(&outcome);
     assert!(counts.false_blocks > 0, "the alarm had an effect");

@@ -165,7 +165,7 @@ impl TaskReader {
                 Ok(None) => return Ok(read),
                 Err(error) if self.request.follow && is_passing(&error) => {
                     let since = *silent_since.get_or_insert_with(Instant::now);
-                    if self.wait_for_host(&error, (part, since)).await? {
+                    if self.wait_for_host(&error, part, since).await? {
                         return Ok(read);
                     }
                 }
@@ -279,7 +279,8 @@ impl TaskReader {
     async fn wait_for_host(
         &self,
         error: &ClientError,
-        (part, since): (Part, Instant),
+        part: Part,
+        since: Instant,
     ) -> Result<bool, Failure> {
         tracing::debug!(%error, "output is not available yet");
         let known = self.newest_attempt().await?;

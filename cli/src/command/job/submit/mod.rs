@@ -73,7 +73,7 @@ impl Submit {
         self.check(&client, &jobs, &key).await?;
         let mut accepted = Vec::new();
         for (position, job) in jobs.into_iter().enumerate() {
-            let answer = self.send(&client, job, (&key, position)).await;
+            let answer = self.send(&client, job, &key, position).await;
             match answer {
                 Ok(answer) => accepted.push(answer),
                 Err(failure) => {
@@ -116,7 +116,8 @@ impl Submit {
         &self,
         client: &Client,
         job: NamedSpec,
-        (key, position): (&str, usize),
+        key: &str,
+        position: usize,
     ) -> Result<SubmittedJob, Failure> {
         let name = job.spec.name.clone();
         if self.dry_run {

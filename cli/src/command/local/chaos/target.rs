@@ -83,12 +83,14 @@ impl Target {
         check_named(
             &allowed,
             [AgentFrozen, AgentKilled],
-            ("--agent-pid HOST=PID", agents),
+            "--agent-pid HOST=PID",
+            agents,
         )?;
         check_named(
             &allowed,
             [ReplicaFrozen, ReplicaKilled],
-            ("--replica-pid PID", replicas),
+            "--replica-pid PID",
+            replicas,
         )?;
         let repeated = repetitions.get() as usize;
         for (fault, named) in [(AgentKilled, agents), (ReplicaKilled, replicas)] {
@@ -124,7 +126,8 @@ impl Target {
 fn check_named(
     allowed: &BTreeSet<Fault>,
     faults: [Fault; 2],
-    (flag, named): (&str, usize),
+    flag: &str,
+    named: usize,
 ) -> Result<(), Failure> {
     let names = faults.map(Fault::name).join(" and ");
     match (faults.iter().any(|it| allowed.contains(it)), named) {

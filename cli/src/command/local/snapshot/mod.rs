@@ -143,9 +143,9 @@ impl Restore {
         let snapshot = backup::document(&self.file, &backup)?;
         let screen = options.screen();
         if !self.clock_is_right {
-            let saved = (backup.about.replica_id, backup.about.time_ms);
+            let about = &backup.about;
             let now_ms = u64::try_from(screen.now().as_millisecond()).unwrap_or_default();
-            refuse_from_the_future(&self.file, saved, now_ms)?;
+            refuse_from_the_future(&self.file, about.replica_id, about.time_ms, now_ms)?;
         }
         let foundation = RebuildTarget {
             cluster_id: { self.cluster_id }.unwrap_or_else(|| backup.about.cluster_id.clone()),
@@ -176,7 +176,8 @@ impl Restore {
 /// ([`RebuildTarget::restore`]), and must exceed all numbers of the old group.
 fn refuse_from_the_future(
     file: &Path,
-    (replica, saved_ms): (u64, u64),
+    replica: u64,
+    saved_ms: u64,
     now_ms: u64,
 ) -> Result<(), Failure> {
     if saved_ms <= now_ms.saturating_add(CLOCK_SKEW_MS_MAX) {
@@ -270,7 +271,7 @@ mod tests {
     #[test]
     fn a_file_of_later_than_now_is_refused_with_both_times() {
         let refuse = |saved_ms, now_ms| {
-            refuse_from_the_future(Path::new("saved.backup"), (3, saved_ms), now_ms)
+            refuse_from_the_future(Path::new("saved.backup"), 3, saved_ms, now_ms)
         };
         for saved_ms in [0, 1_000_000, 1_000_000 + CLOCK_SKEW_MS_MAX] {
             assert!(refuse(saved_ms, 1_000_000).is_ok(), "{saved_ms}");

@@ -181,7 +181,7 @@ impl Commit {
             let (word, span) = (interval_s.to_string(), counted(interval_s, "second"));
             let sentence = format!("save again after {span}\n");
             let format = options.screen().format;
-            let text = shown(format, &CheckpointAdvice { interval_s }, (&word, &sentence))?;
+            let text = shown(format, &CheckpointAdvice { interval_s }, &word, &sentence)?;
             options.screen().report(&text)?;
         }
         Ok(Exit::Ok)
@@ -218,12 +218,10 @@ impl Watch {
         };
         let format = options.screen().format;
         let text = match &notice {
-            ControlNotice::Stop(stop) => shown(
-                format,
-                stop,
-                (stop.reason.as_str(), sentence(stop).as_str()),
-            )?,
-            ControlNotice::Gang(gang) => shown(format, gang, ("gang", meeting(gang).as_str()))?,
+            ControlNotice::Stop(stop) => {
+                shown(format, stop, stop.reason.as_str(), sentence(stop).as_str())?
+            }
+            ControlNotice::Gang(gang) => shown(format, gang, "gang", meeting(gang).as_str())?,
         };
         options.screen().data(&text)?;
         Ok(Exit::Ok)
@@ -234,7 +232,8 @@ impl Watch {
 fn shown(
     format: Format,
     heard: &impl Serialize,
-    (word, sentence): (&str, &str),
+    word: &str,
+    sentence: &str,
 ) -> Result<String, Failure> {
     Ok(match format {
         Format::Table | Format::Wide => sentence.to_owned(),
@@ -264,7 +263,7 @@ mod tests {
     #[test]
     fn what_is_heard_is_a_document_where_one_is_asked_for() {
         let advice = CheckpointAdvice { interval_s: 7 };
-        let said = |format| shown(format, &advice, ("7", "save after 7 s\n")).unwrap();
+        let said = |format| shown(format, &advice, "7", "save after 7 s\n").unwrap();
         assert_eq!(said(Format::Yaml), "interval_s: 7\n");
         assert_eq!(said(Format::Jsonl), "{\"interval_s\":7}\n");
         assert_eq!(said(Format::Name), "7\n");
