@@ -10,7 +10,7 @@ use muster_engine::state::{State, TaskRun};
 use muster_model::command::BlockTarget;
 use muster_model::event::EventKind;
 use muster_model::health::{Component, Hold, Phase};
-use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitId};
 
 /// Blocked components, and placements on them.
 #[derive(Clone, Debug, Default)]
@@ -94,7 +94,11 @@ impl PlacementBlocks {
             EventKind::AttemptPlaced {
                 job, unit, epoch, ..
             } => {
-                let of = tasks(state, (*job, *unit), *epoch);
+                let id = UnitId {
+                    job: *job,
+                    unit: *unit,
+                };
+                let of = tasks(state, id, *epoch);
                 of.into_iter().for_each(|run| self.placed(*job, run, state));
             }
             EventKind::MemberSwapped {
@@ -104,7 +108,11 @@ impl PlacementBlocks {
                 task,
                 ..
             } => {
-                let of = tasks(state, (*job, *unit), *epoch).into_iter();
+                let id = UnitId {
+                    job: *job,
+                    unit: *unit,
+                };
+                let of = tasks(state, id, *epoch).into_iter();
                 of.filter(|run| run.task == *task)
                     .for_each(|run| self.placed(*job, run, state));
             }
@@ -245,10 +253,8 @@ fn set<T: Ord>(all: &mut BTreeSet<T>, one: T, is_in: bool) {
 }
 
 /// The tasks of an attempt, if the state still has it.
-fn tasks(state: &State, (job, unit): (JobId, UnitIndex), epoch: AttemptEpoch) -> Vec<&TaskRun> {
-    let unit = state.job(job).and_then(|job| job.unit(unit));
-    let attempt = unit.and_then(|unit| unit.attempt.as_deref());
-    let attempt = attempt.filter(|attempt| attempt.epoch == epoch);
+fn tasks(state: &State, id: UnitId, epoch: AttemptEpoch) -> Vec<&TaskRun> {
+    let attempt = state.attempt(id).filter(|attempt| attempt.epoch == epoch);
     attempt.map_or_else(Vec::new, |attempt| attempt.tasks.iter().collect())
 }
 

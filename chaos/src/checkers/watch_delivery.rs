@@ -99,7 +99,7 @@ impl WatchDeliveries {
             });
             return;
         }
-        self.look_between(watcher, (position, Revision(revision.0 - 1)), revision);
+        self.look_between(watcher, position, Revision(revision.0 - 1), revision);
         if self
             .happened
             .get(&revision)
@@ -114,7 +114,7 @@ impl WatchDeliveries {
     pub fn bookmark(&mut self, watcher: u32, revision: Revision) {
         let position = self.position(watcher);
         if revision > position {
-            self.look_between(watcher, (position, revision), revision);
+            self.look_between(watcher, position, revision, revision);
             self.positions.insert(watcher, revision);
         }
     }
@@ -122,7 +122,7 @@ impl WatchDeliveries {
     /// Checks a notice that events up to a revision are gone, sent to a watcher that asked for events after
     /// `asked`; the watcher continues behind them. The state of the sending replica must really lack them:
     /// it lacks events up to `lacked`.
-    pub fn gone(&mut self, watcher: u32, asked: Revision, (told, lacked): (Revision, Revision)) {
+    pub fn gone(&mut self, watcher: u32, asked: Revision, told: Revision, lacked: Revision) {
         if told <= asked || told > lacked {
             self.found.push(DeliveryError::NotGone {
                 watcher,
@@ -160,7 +160,7 @@ impl WatchDeliveries {
     }
 
     /// Checks that no events lie between two revisions, after the first and up to the second.
-    fn look_between(&mut self, watcher: u32, (from, to): (Revision, Revision), next: Revision) {
+    fn look_between(&mut self, watcher: u32, from: Revision, to: Revision, next: Revision) {
         let after = (
             std::ops::Bound::Excluded(from),
             std::ops::Bound::Included(to),
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!((right.found(), right.behind().len()), (&[][..], 0));
         // A watcher notified of gone events has not missed them.
         let mut gone = watching();
-        gone.gone(1, Revision(0), (Revision(4), Revision(4)));
+        gone.gone(1, Revision(0), Revision(4), Revision(4));
         gone.told(1, Revision(5), &events(5));
         assert_eq!(gone.found(), []);
     }
@@ -227,12 +227,11 @@ mod tests {
         // The replica still has them; they were already delivered; it lacks some, but fewer.
         for (asked, told, lacked) in [(0, 4, 0), (4, 4, 4), (2, 5, 4)] {
             let mut watching = watching();
-            let (asked, of_hub) = (Revision(asked), (Revision(told), Revision(lacked)));
-            watching.gone(1, asked, of_hub);
+            watching.gone(1, Revision(asked), Revision(told), Revision(lacked));
             assert!(matches!(watching.found(), [DeliveryError::NotGone { .. }]));
         }
         let mut newer = watching();
-        newer.gone(1, Revision(2), (Revision(4), Revision(5)));
+        newer.gone(1, Revision(2), Revision(4), Revision(5));
         assert_eq!(newer.found(), []);
     }
 

@@ -194,7 +194,7 @@ impl LocalCluster {
     ) -> Result<(), ClusterError> {
         let id = ReplicaId(index as u64 + 1);
         let peers = (1..).map(ReplicaId).zip(self.addresses()).collect();
-        let mut member = self.replica_on(self.seats[index], id, (peers, true))?;
+        let mut member = self.replica_on(self.seats[index], id, peers, true)?;
         if let Some(library) = fault_library {
             member.fault_library = Some(library.to_owned());
             // The library needs a command file when it is loaded.
@@ -210,7 +210,7 @@ impl LocalCluster {
         let id = ReplicaId(self.newest_id.get() + 1);
         let address = seat.address.to_string();
         let peers = BTreeMap::from([(id, address.clone())]);
-        let mut member = self.replica_on(seat, id, (peers, false))?;
+        let mut member = self.replica_on(seat, id, peers, false)?;
         member.start(&self.options.binary, self.network.as_ref())?;
         self.newest_id = id;
         Ok((PendingReplica { id, address }, member))
@@ -221,7 +221,8 @@ impl LocalCluster {
         &self,
         seat: Machine,
         id: ReplicaId,
-        (peers, bootstrap): (BTreeMap<ReplicaId, String>, bool),
+        peers: BTreeMap<ReplicaId, String>,
+        bootstrap: bool,
     ) -> Result<Member, ClusterError> {
         let member = self.member("scheduler", format!("replica-{id}"), seat.host)?;
         let config = SchedulerConfig {

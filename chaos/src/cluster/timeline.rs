@@ -110,7 +110,7 @@ impl Timeline {
 
 /// Describes the change if a rule takes a component out of placement or back in; `None` if placement is
 /// unchanged.
-fn describe_placement(place: &str, (from, to): (Phase, Phase), rule: &str) -> Option<String> {
+fn describe_placement(place: &str, from: Phase, to: Phase, rule: &str) -> Option<String> {
     match (from.accepts_work(), to.accepts_work()) {
         (true, false) => Some(format!("{place} is out of placement (rule {rule})")),
         (false, true) => Some(format!("{place} accepts work again")),
@@ -163,7 +163,7 @@ fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(LineKind, Stri
                 Component::Host(_) => host_name.clone(),
                 part => format!("{part} on {host_name}"),
             };
-            return describe_placement(&place, (*from, *to), rule)
+            return describe_placement(&place, *from, *to, rule)
                 .map(|text| (LineKind::Recovery, text));
         }
         EventKind::Blocked { target, block } => (

@@ -7,6 +7,15 @@ const SECOND_US: u64 = 1_000_000;
 /// Nanoseconds per microsecond.
 const US_NS: u64 = 1_000;
 
+/// Time from the start to the end of a run, by its clock.
+#[derive(Clone, Copy)]
+pub(super) struct RunSpan {
+    /// Start in microseconds.
+    pub(super) from_us: u64,
+    /// End in microseconds.
+    pub(super) to_us: u64,
+}
+
 /// Returns microseconds of the raw monotonic clock, as tasks of the example trainer record them.
 pub(super) fn now_us() -> u64 {
     let now = clock_gettime(ClockId::MonotonicRaw);

@@ -121,7 +121,8 @@ impl History {
     /// Those of the call. The outcome is recorded in any case.
     pub(super) async fn submit(
         &self,
-        (user, client): (u32, &Client),
+        user: u32,
+        client: &Client,
         request: RequestId,
         spec: v1::JobSpec,
     ) -> Result<Answer, ClientError> {
@@ -129,7 +130,7 @@ impl History {
             let submitted = client.submit_job_as(request.to_string(), spec).await?;
             Ok(Answer::from(submitted))
         };
-        self.record((user, client), Call::Submit(request), submitted)
+        self.record(user, client, Call::Submit(request), submitted)
             .await
     }
 
@@ -139,7 +140,8 @@ impl History {
     /// Those of the call.
     pub(super) async fn cancel(
         &self,
-        (user, client): (u32, &Client),
+        user: u32,
+        client: &Client,
         job: JobId,
         author: &str,
     ) -> Result<Answer, ClientError> {
@@ -151,7 +153,7 @@ impl History {
                 phase: None,
             })
         };
-        self.record((user, client), Call::Cancel(job), cancelled)
+        self.record(user, client, Call::Cancel(job), cancelled)
             .await
     }
 
@@ -161,7 +163,8 @@ impl History {
     /// Those of the call.
     pub(super) async fn read(
         &self,
-        (user, client): (u32, &Client),
+        user: u32,
+        client: &Client,
         job: JobId,
     ) -> Result<Answer, ClientError> {
         let consistency = v1::Consistency::Linearizable;
@@ -169,13 +172,14 @@ impl History {
             let detail = client.get_job(job, 1, consistency).await?;
             Ok(Answer::of_read(job, &detail))
         };
-        self.record((user, client), Call::Read(job), read).await
+        self.record(user, client, Call::Read(job), read).await
     }
 
     /// Makes a call and records its outcome.
     async fn record(
         &self,
-        (user, client): (u32, &Client),
+        user: u32,
+        client: &Client,
         call: Call,
         answered: impl Future<Output = Result<Answer, ClientError>>,
     ) -> Result<Answer, ClientError> {

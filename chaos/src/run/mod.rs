@@ -41,7 +41,7 @@ pub use profile::Profile;
 pub use report::{Coverage, Distribution, FaultMeasurements, RunReport, Verdict};
 
 use checkers::Evidence;
-use clock::now_us;
+use clock::{RunSpan, now_us};
 use history::History;
 use load::{LoadSpec, Users, WatchedEvents, Watchers};
 use lock_ledger::LockLedger;
@@ -242,8 +242,7 @@ struct Disturbed {
     pictures: Vec<StateSnapshot>,
     /// Violations found in states that could not be read.
     violations: Vec<Violation>,
-    /// Start and end.
-    span_us: (u64, u64),
+    span: RunSpan,
 }
 
 /// Prepares the cluster, lets users and watchers work alongside the nemesis, then waits until all jobs have
@@ -300,7 +299,10 @@ async fn disturb(
         ledger,
         pictures,
         violations,
-        span_us: (from_us, now_us()),
+        span: RunSpan {
+            from_us,
+            to_us: now_us(),
+        },
     })
 }
 
@@ -334,7 +336,7 @@ fn conclude(
     paused: &StoppedCluster,
     disturbed: Disturbed,
 ) -> Result<RunReport, RunError> {
-    let span_us = disturbed.span_us;
+    let span = disturbed.span;
     let operations = disturbed.history.operations();
     let sights = operations.iter().filter_map(Observation::of).collect();
     let mut truth = replay::replay(&paused.data_folders(), sights, disturbed.pictures)?;
@@ -349,7 +351,7 @@ fn conclude(
         journals: paused.journals()?,
         episodes: disturbed.episodes,
     };
-    let report = RunReport::of(options, &evidence, span_us);
-    report::write(&options.out, &report, &evidence, span_us)?;
+    let report = RunReport::of(options, &evidence, span);
+    report::write(&options.out, &report, &evidence, span)?;
     Ok(report)
 }

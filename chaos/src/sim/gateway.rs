@@ -70,9 +70,11 @@ impl Gateway {
     pub async fn dial(
         &self,
         network: &SimNetwork,
-        (worker, replica): (NodeId, NodeId),
+        worker: NodeId,
+        replica: NodeId,
         registration: Arc<HostRegistration>,
-        (leader_seen, can_hold): (LeadershipEpoch, bool),
+        leader_seen: LeadershipEpoch,
+        can_hold: bool,
     ) -> Option<Stream> {
         if !network.travel(worker, replica).await {
             return None;

@@ -145,8 +145,7 @@ impl SimWatcher {
                 let lacked = handle.with_state(|state| state.events.compacted());
                 self.judges.with(|seen| {
                     seen.coverage.reached(Situation::EventsGone);
-                    let of_hub = (gone.compacted, lacked);
-                    seen.watching.gone(number, asked, of_hub);
+                    seen.watching.gone(number, asked, gone.compacted, lacked);
                 });
                 return None;
             }
@@ -161,7 +160,7 @@ impl SimWatcher {
         spawn_on(
             replica,
             self.random.random(),
-            carry(subscription, network, (replica, watcher), tell),
+            carry(subscription, network, replica, watcher, tell),
         );
         Some(told)
     }
@@ -197,7 +196,8 @@ impl SimWatcher {
 async fn carry(
     mut subscription: Subscription,
     network: SimNetwork,
-    (replica, watcher): (NodeId, NodeId),
+    replica: NodeId,
+    watcher: NodeId,
     tell: mpsc::Sender<HubDelivery>,
 ) {
     while let Ok(told) = subscription.next().await {

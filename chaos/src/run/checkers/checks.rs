@@ -118,11 +118,22 @@ pub(in crate::run) fn judged(evidence: &Evidence, figures: &[FaultMeasurements])
     ]
 }
 
-/// Evidence from an external cluster.
+/// Amount of evidence in the events that watchers of an external cluster received.
+#[derive(Clone, Copy, Default)]
+pub(in crate::run) struct HeardCounts {
+    /// Attempts in events.
+    pub(in crate::run) attempts: usize,
+    /// Leaders in events.
+    pub(in crate::run) leaders: usize,
+    /// Reads compared with events.
+    pub(in crate::run) reads: usize,
+}
+
+/// Evidence from an external cluster, where the run had this number of jobs.
 pub(in crate::run) fn judged_outside(
     evidence: &Evidence,
-    (attempts, leaders): (usize, usize),
-    (reads, jobs): (usize, usize),
+    heard: HeardCounts,
+    jobs: usize,
 ) -> Vec<Judged> {
     let [locks, runs, gangs] = of_book(&evidence.book);
     let by_tasks = [
@@ -132,14 +143,14 @@ pub(in crate::run) fn judged_outside(
     let mut judged = vec![
         (
             Invariant::OneAttempt,
-            attempts + runs,
+            heard.attempts + runs,
             "attempts in events, and task runs in the GPU ledger",
         ),
-        (Invariant::Fencing, leaders, "leaders in events"),
+        (Invariant::Fencing, heard.leaders, "leaders in events"),
         (Invariant::Durability, writes(evidence), WRITES),
         (
             Invariant::Linearizability,
-            answers(evidence) + reads,
+            answers(evidence) + heard.reads,
             "answers compared with each other, and reads compared with events",
         ),
         (Invariant::Watch, told(evidence), TOLD),

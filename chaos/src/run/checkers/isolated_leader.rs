@@ -74,12 +74,12 @@ mod tests {
     use crate::cluster::Fault;
     use crate::run::history::{Answer, Outcome};
 
-    fn call(via: &str, span_us: (u64, u64), outcome: Outcome) -> Operation {
+    fn call(via: &str, invoked_us: u64, completed_us: u64, outcome: Outcome) -> Operation {
         Operation {
             user: 0,
             call: Call::Read(JobId(1)),
-            invoked_us: span_us.0,
-            completed_us: span_us.1,
+            invoked_us,
+            completed_us,
             via: Some(via.to_owned()),
             outcome,
         }
@@ -105,17 +105,17 @@ mod tests {
         };
         let well = [
             // Before the isolation, by another replica, refused, and after reconnection.
-            call("a:1", (900, 1_200), done()),
-            call("b:1", (1_100, 1_200), done()),
-            call("a:1", (1_100, 1_200), Outcome::Refused(String::new())),
-            call("a:1", (4_900, 5_100), done()),
+            call("a:1", 900, 1_200, done()),
+            call("b:1", 1_100, 1_200, done()),
+            call("a:1", 1_100, 1_200, Outcome::Refused(String::new())),
+            call("a:1", 4_900, 5_100, done()),
         ];
         assert_eq!(judge(&episodes, &well), []);
         assert_eq!(judged(&episodes, &well), 1);
         let unknown = || Outcome::Unknown(String::new());
         let told = Operation {
             user: LOYAL,
-            ..call("a:1", (1_200, 1_300), unknown())
+            ..call("a:1", 1_200, 1_300, unknown())
         };
         let silent = Operation {
             via: None,
@@ -146,7 +146,7 @@ mod tests {
             panic!("the missing response to a write is not reported");
         };
         assert!(found.text.ends_with("1 of 1 writes"), "{}", found.text);
-        let wrong = [call("a:1", (1_100, 1_200), done())];
+        let wrong = [call("a:1", 1_100, 1_200, done())];
         let found = judge(&episodes, &wrong);
         assert_eq!(found.len(), 1);
         assert_eq!(

@@ -12,6 +12,7 @@ use muster_proto::v1;
 
 use crate::checkers::AcknowledgedWrites;
 use crate::cluster::Fault;
+use crate::run::checkers::checks::HeardCounts;
 use crate::run::checkers::{
     Check, Evidence, Invariant, Violation, checks, durability, linearizability, watch,
 };
@@ -82,24 +83,28 @@ pub(super) fn judge(evidence: &Evidence, played: &RunContext<'_>) -> CheckResult
     ));
     violations.extend(of_progress(evidence, own));
     let unheard = unheard(&evidence.watched);
-    let (mut reads, mut told, mut blocks) = (0, (0, 0), 0);
+    let (mut heard, mut blocks) = (HeardCounts::default(), 0);
     if unheard.is_none() {
-        let (count, of_reads) = of_reads(evidence, &story);
+        let (reads, of_reads) = of_reads(evidence, &story);
         violations.extend(of_reads);
         violations.extend(story.violations.iter().cloned());
         let known = known(&evidence.watched);
         violations.extend(ledger::judge(&evidence.book, &evidence.log, known));
         let blocked = BlockChecker::heard(&evidence.log, played.taken, played.tag);
         violations.extend(blocked.violations.iter().cloned());
-        told = (story.attempts_told, story.leaders_told);
-        (reads, blocks) = (count, blocked.told);
+        heard = HeardCounts {
+            attempts: story.attempts_told,
+            leaders: story.leaders_told,
+            reads,
+        };
+        blocks = blocked.told;
     }
     violations.sort_by_key(|violation| violation.invariant);
-    let judged = checks::judged_outside(evidence, told, (reads, own.len()));
+    let judged = checks::judged_outside(evidence, heard, own.len());
     CheckResults {
         checks: Check::all(judged, &violations),
         violations,
-        coverage: coverage_of(evidence, played, reads, blocks),
+        coverage: coverage_of(evidence, played, heard.reads, blocks),
         invalid: { played.kept.iter() }
             .filter_map(|kept| kept.missing(&evidence.book))
             .chain(unheard)

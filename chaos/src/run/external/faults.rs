@@ -113,8 +113,10 @@ impl ExternalNemesis {
         let mut cancelled = 0;
         for job in jobs.iter().filter(|job| !cleanup::has_ended(job)) {
             let job = JobId(job.id);
-            let caller = (NEMESIS, &self.client);
-            match self.history.cancel(caller, job, &self.tag.user).await {
+            let cancelling = self
+                .history
+                .cancel(NEMESIS, &self.client, job, &self.tag.user);
+            match cancelling.await {
                 Ok(_) => cancelled += 1,
                 // It ended meanwhile.
                 Err(ClientError::Refused { .. }) => {}

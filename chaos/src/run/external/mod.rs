@@ -30,8 +30,6 @@ use muster_client::{Client, ClientConfig};
 use muster_model::ids::{HostId, Revision};
 use muster_proto::v1;
 use nemesis::ExternalNemesis;
-use rand::SeedableRng as _;
-use rand_chacha::ChaCha8Rng;
 use replicas::Replica;
 use serde::Serialize;
 use tokio::time::{Duration, Instant, sleep};
@@ -39,7 +37,7 @@ use tokio::time::{Duration, Instant, sleep};
 use crate::cluster::timeline::{LineKind, Output, Timeline};
 use crate::cluster::{Fault, NamedAgent, NamedProcess, UnfitProcess};
 use crate::run::checkers::Evidence;
-use crate::run::clock::now_us;
+use crate::run::clock::{RunSpan, now_us};
 use crate::run::history::History;
 use crate::run::load::{GANG_TASKS_MAX, LoadSpec, TaskProgram, Users, Watchers};
 use crate::run::nemesis::Episode;
@@ -157,7 +155,7 @@ pub async fn run_target(
     let told = format!("run {}: its jobs and blocks carry this name", tag.run);
     timeline.print_line(LineKind::Stage, &told);
     let worked = tokio::select! {
-        worked = work(options, (&client, &mut tag), &processes, timeline) => Some(worked),
+        worked = work(options, &client, &mut tag, &processes, timeline) => Some(worked),
         () = stop => None,
     };
     timeline.print_line(LineKind::Stage, "cleaning up after the run");
@@ -196,12 +194,13 @@ struct Worked {
     /// GPU ledger of its tasks, if they keep one.
     kept: Option<LedgerFolder>,
     grounds: TargetInfo,
-    span_us: (u64, u64),
+    span: RunSpan,
 }
 
 async fn work(
     options: &TargetOptions,
-    (client, tag): (&Client, &mut Tag),
+    client: &Client,
+    tag: &mut Tag,
     processes: &Arc<Vec<NamedProcess>>,
     timeline: Timeline,
 ) -> Result<Worked, RunError> {
@@ -223,12 +222,16 @@ async fn work(
     let watchers = Watchers::begin(&answering(&cluster, &replicas, timeline), begin).await?;
     tag.user = introduce(client, &workshop, &history).await?;
     workshop.tag = Some(tag.clone());
-    let random = ChaCha8Rng::seed_from_u64(options.seed);
-    let connection = (client.clone(), replicas);
-    let means = (Arc::clone(processes), Arc::clone(&history));
-    let allowed = options.allowed.clone();
-    let mut outside =
-        ExternalNemesis::new(connection, tag.clone(), allowed, means, (random, timeline)).await?;
+    let mut outside = ExternalNemesis::new(
+        options,
+        client.clone(),
+        replicas,
+        tag.clone(),
+        Arc::clone(processes),
+        Arc::clone(&history),
+        timeline,
+    )
+    .await?;
     let from_us = now_us();
     let users = Users::begin(&cluster, options.seed, &workshop, &history).await?;
     let episodes = strike_all(options, &mut outside, timeline).await?;
@@ -258,7 +261,10 @@ async fn work(
         taken: outside.taken,
         kept,
         grounds,
-        span_us: (from_us, now_us()),
+        span: RunSpan {
+            from_us,
+            to_us: now_us(),
+        },
     })
 }
 
@@ -394,7 +400,7 @@ async fn introduce(
     history: &History,
 ) -> Result<String, RunError> {
     let (request, spec) = workshop.sample();
-    let answer = history.submit((NEMESIS, client), request, spec).await?;
+    let answer = history.submit(NEMESIS, client, request, spec).await?;
     let read = client.get_job(answer.job, 1, v1::Consistency::Linearizable);
     let spec = read.await?.job.spec;
     Ok(spec.map(|spec| spec.user).unwrap_or_default())
@@ -412,7 +418,7 @@ fn conclude(
         taken,
         kept,
         mut grounds,
-        span_us,
+        span,
     } = worked;
     grounds.foreign_displaced = checkers::foreign_displaced(&evidence, own);
     let judged = checkers::judge(
@@ -431,10 +437,10 @@ fn conclude(
         repetitions: options.repetitions,
         again: command::command(options),
     };
-    let faults = report::measurements::of_faults(&evidence, span_us.1);
-    let mut report = RunReport::drawn_up(asked, judged, faults, span_us);
+    let faults = report::measurements::of_faults(&evidence, span.to_us);
+    let mut report = RunReport::drawn_up(asked, judged, faults, span);
     report.grounds = Some(grounds);
-    report::write(&options.out, &report, &evidence, span_us)?;
+    report::write(&options.out, &report, &evidence, span)?;
     Ok(report)
 }
 

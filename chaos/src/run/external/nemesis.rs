@@ -7,6 +7,7 @@ use std::sync::Arc;
 use muster_client::Client;
 use muster_model::ids::HostId;
 use muster_proto::v1;
+use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
@@ -15,8 +16,8 @@ use crate::cluster::{Fault, NamedProcess};
 use crate::error_chain::chain;
 use crate::run::RunError;
 use crate::run::clock::now_us;
-use crate::run::external::Tag;
 use crate::run::external::replicas::Replica;
+use crate::run::external::{Tag, TargetOptions};
 use crate::run::history::History;
 use crate::run::nemesis::{Episode, NOBODY};
 use crate::run::options::{POLL, WHOLE_PATIENCE};
@@ -71,11 +72,13 @@ pub(super) struct ExternalNemesis {
 impl ExternalNemesis {
     /// Reads the state of the cluster before the first fault.
     pub(super) async fn new(
-        (client, replicas): (Client, Vec<Replica>),
+        options: &TargetOptions,
+        client: Client,
+        replicas: Vec<Replica>,
         tag: Tag,
-        allowed: BTreeSet<Fault>,
-        (processes, history): (Arc<Vec<NamedProcess>>, Arc<History>),
-        (random, timeline): (ChaCha8Rng, Timeline),
+        processes: Arc<Vec<NamedProcess>>,
+        history: Arc<History>,
+        timeline: Timeline,
     ) -> Result<Self, RunError> {
         let (_, hosts) = client.list_hosts(v1::ListHostsRequest::default()).await?;
         let up = hosts.into_iter().filter(is_up).map(|host| host.name);
@@ -95,11 +98,11 @@ impl ExternalNemesis {
             tag,
             processes,
             history,
-            random,
+            random: ChaCha8Rng::seed_from_u64(options.seed),
             odd: Vec::new(),
             taken: BTreeMap::new(),
             timeline,
-            allowed,
+            allowed: options.allowed.clone(),
             replicas,
             hosts,
         })

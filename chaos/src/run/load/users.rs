@@ -166,9 +166,9 @@ impl User {
     }
 
     async fn send(&self, client: &Client, request: RequestId, spec: v1::JobSpec) {
-        let caller = (self.number, client);
+        let submitted = self.history.submit(self.number, client, request, spec);
         // The history records the outcome.
-        if let Ok(answer) = self.history.submit(caller, request, spec).await {
+        if let Ok(answer) = submitted.await {
             self.remember(answer.job);
         }
     }
@@ -181,8 +181,8 @@ impl User {
             return;
         }
         let author = self.workshop.tag.as_ref().map_or(AUTHOR, |tag| &tag.user);
-        let caller = (self.number, &self.client);
-        let _noted = self.history.cancel(caller, job, author).await;
+        let cancelled = self.history.cancel(self.number, &self.client, job, author);
+        let _noted = cancelled.await;
     }
 
     /// Whether a job may be cancelled: on a shared cluster its owner is read first.
@@ -198,8 +198,8 @@ impl User {
         let Some(job) = self.draw_known() else {
             return;
         };
-        let caller = (self.number, &self.client);
-        let _noted = self.history.read(caller, job).await;
+        let read = self.history.read(self.number, &self.client, job);
+        let _noted = read.await;
     }
 
     fn remember(&self, job: JobId) {
@@ -260,12 +260,12 @@ impl LoadSpec {
             _ => ("long", pair, one, 3_000..6_000, true),
         };
         let run_ms = random.random_range(run_ms);
-        let spec = job(name, 0, gang, self.tasks((tasks, gpus), run_ms));
+        let spec = job(name, 0, gang, self.tasks(tasks, gpus, run_ms));
         let tagged = self.tag.as_ref().map(|tag| tag.mark(request, spec.clone()));
         (request, tagged.unwrap_or(spec))
     }
 
-    fn tasks(&self, (count, gpus): (u32, u32), run_ms: u64) -> v1::TaskGroup {
+    fn tasks(&self, count: u32, gpus: u32, run_ms: u64) -> v1::TaskGroup {
         match &self.tool {
             TaskProgram::Trainer { trainer, ledger } => {
                 let command = [
@@ -292,5 +292,5 @@ pub(in crate::run) fn storm_job(trainer: &Path, ledger: &Path, gpus: u32) -> v1:
     /// Run time in milliseconds.
     const STORM_MS: u64 = 500;
     let workshop = LoadSpec::own(trainer, ledger);
-    job("urgent", URGENT, true, workshop.tasks((2, gpus), STORM_MS))
+    job("urgent", URGENT, true, workshop.tasks(2, gpus, STORM_MS))
 }

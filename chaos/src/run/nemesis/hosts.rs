@@ -79,8 +79,8 @@ impl Nemesis {
         for _ in 0..STORM_JOBS {
             let request = RequestId(self.random.random());
             let spec = storm_job(&self.tools.trainer, &self.tools.ledger, GPUS_PER_HOST);
-            let caller = (NEMESIS, &self.client);
-            self.history.submit(caller, request, spec).await?;
+            let submitted = self.history.submit(NEMESIS, &self.client, request, spec);
+            submitted.await?;
         }
         sleep(SHORT_FAULT).await;
         Ok(format!("{STORM_JOBS} jobs"))

@@ -49,8 +49,8 @@ impl PinnedClient {
     /// Submits a job; `None` if unanswered.
     pub(super) async fn submit(&mut self) -> Option<JobId> {
         let request = RequestId(self.random.random());
-        let caller = (LOYAL, &self.client);
-        let answer = self.history.submit(caller, request, self.spec.clone());
+        let spec = self.spec.clone();
+        let answer = self.history.submit(LOYAL, &self.client, request, spec);
         answer.await.ok().map(|answer| answer.job)
     }
 
@@ -60,7 +60,7 @@ impl PinnedClient {
         let mut is_heard = false;
         while Instant::now() < until {
             if let Some(job) = job {
-                let _noted = self.history.read((LOYAL, &self.client), job).await;
+                let _noted = self.history.read(LOYAL, &self.client, job).await;
             }
             self.submit().await;
             if !is_heard {

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::run::RunError;
 use crate::run::checkers::Evidence;
+use crate::run::clock::RunSpan;
 use crate::run::load::{Delivery, Gap};
 use crate::run::report::{RunReport, picture};
 
@@ -24,7 +25,7 @@ pub(in crate::run) fn write(
     folder: &Path,
     report: &RunReport,
     evidence: &Evidence,
-    span_us: (u64, u64),
+    span: RunSpan,
 ) -> Result<(), RunError> {
     let histories = folder.join(HISTORY_FOLDER);
     let making = RunError::io(format!("creating {}", histories.display()));
@@ -33,7 +34,7 @@ pub(in crate::run) fn write(
         fs::write(path, text).map_err(RunError::io(format!("writing {}", path.display())))
     };
     save(&folder.join("report.md"), report.to_string())?;
-    save(&folder.join("report.html"), page(report, evidence, span_us))?;
+    save(&folder.join("report.html"), page(report, evidence, span))?;
     let json = serde_json::to_string_pretty(report).map_err(RunError::json)?;
     save(&folder.join("report.json"), json)?;
     save(&histories.join("users.jsonl"), lines(&evidence.operations)?)?;
@@ -124,7 +125,7 @@ fn lines<T: Serialize>(records: &[T]) -> Result<String, RunError> {
     Ok(text)
 }
 
-fn page(report: &RunReport, evidence: &Evidence, span_us: (u64, u64)) -> String {
+fn page(report: &RunReport, evidence: &Evidence, span: RunSpan) -> String {
     let mut page = Page::titled(&format!("Chaos run: {}", report.profile));
     let mut sentences = vec![report.sentence()];
     sentences.extend(report.violations.iter().map(ToString::to_string));
@@ -136,9 +137,9 @@ fn page(report: &RunReport, evidence: &Evidence, span_us: (u64, u64)) -> String 
     page.heading("Timeline");
     let legend = picture::LEGEND.map(|(name, colour)| (name.to_owned(), colour.to_owned()));
     page.legend(&legend);
-    page.add(&picture::of_cluster(evidence, span_us));
+    page.add(&picture::of_cluster(evidence, span));
     page.heading("GPU holders, from the tasks' ledger");
-    page.add(&picture::of_gpus(evidence, span_us));
+    page.add(&picture::of_gpus(evidence, span));
     page.heading("Faults");
     page.table(&report.fault_table());
     page.sentences(&report.notes());

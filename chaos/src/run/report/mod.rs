@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::cluster::NetworkKind;
 use crate::run::Profile;
 use crate::run::checkers::{Check, Evidence, Violation, checks, judge};
+use crate::run::clock::RunSpan;
 use crate::run::external::TargetInfo;
 use crate::run::options::RunOptions;
 
@@ -104,7 +105,7 @@ pub(super) struct CheckResults {
 
 impl RunReport {
     /// Checks a run on a cluster that it started itself.
-    pub(super) fn of(options: &RunOptions, evidence: &Evidence, span_us: (u64, u64)) -> Self {
+    pub(super) fn of(options: &RunOptions, evidence: &Evidence, span: RunSpan) -> Self {
         let mut invalid = Vec::new();
         if options.profile != Profile::SnapshotStorm && evidence.log.base > Revision(0) {
             invalid.push(format!(
@@ -118,7 +119,7 @@ impl RunReport {
             repetitions: options.repetitions,
             again: again(options),
         };
-        let faults = measurements::of_faults(evidence, span_us.1);
+        let faults = measurements::of_faults(evidence, span.to_us);
         let violations = judge(evidence, &faults);
         let judged = CheckResults {
             checks: Check::all(checks::judged(evidence, &faults), &violations),
@@ -128,7 +129,7 @@ impl RunReport {
         };
         Self {
             network: Some(options.network),
-            ..Self::drawn_up(asked, judged, faults, span_us)
+            ..Self::drawn_up(asked, judged, faults, span)
         }
     }
 
@@ -137,7 +138,7 @@ impl RunReport {
         asked: RunParameters,
         judged: CheckResults,
         faults: Vec<FaultMeasurements>,
-        (from_us, to_us): (u64, u64),
+        span: RunSpan,
     ) -> Self {
         let CheckResults {
             violations,
@@ -177,7 +178,7 @@ impl RunReport {
             repetitions: asked.repetitions,
             network: None,
             version: env!("CARGO_PKG_VERSION"),
-            seconds: (to_us - from_us) as f64 / 1e6,
+            seconds: (span.to_us - span.from_us) as f64 / 1e6,
             violations,
             invalid,
             checks,

@@ -10,6 +10,7 @@ use muster_text::{Axis, Picture, colour};
 
 use crate::cluster::Fault;
 use crate::run::checkers::Evidence;
+use crate::run::clock::RunSpan;
 use crate::run::history::Operation;
 use crate::run::nemesis::Episode;
 use crate::run::options::REPLICAS;
@@ -46,7 +47,7 @@ pub(super) const LEGEND: [(&str, &str); 8] = [
 ];
 
 /// Draws a row for each replica with its faults, one for the faults and one for the gaps.
-pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> String {
+pub(super) fn of_cluster(evidence: &Evidence, RunSpan { from_us, to_us }: RunSpan) -> String {
     let seconds = |at_us: u64| at_us.saturating_sub(from_us) as f64 / 1e6;
     let led = leaderships(evidence, to_us);
     let ids = rows_of(&led, &evidence.episodes);
@@ -159,7 +160,7 @@ fn places(state: &State) -> BTreeMap<GpuUuid, NodeRef<'_>> {
 }
 
 /// Draws a row for every GPU in the tasks' ledger, grouped by host.
-pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> String {
+pub(super) fn of_gpus(evidence: &Evidence, RunSpan { from_us, to_us }: RunSpan) -> String {
     let seconds = |at_us: u64| at_us.saturating_sub(from_us) as f64 / 1e6;
     let places = places(&evidence.log.state);
     let mut by_gpu: BTreeMap<(NodeRef<'_>, GpuUuid), Vec<usize>> = BTreeMap::new();
@@ -307,7 +308,11 @@ mod tests {
             journals: Vec::new(),
             episodes: Vec::new(),
         };
-        let picture = of_gpus(&evidence, (0, 10));
+        let span = RunSpan {
+            from_us: 0,
+            to_us: 10,
+        };
+        let picture = of_gpus(&evidence, span);
         let at = |name: &str| picture.match_indices(&format!(">{name}</text>")).count();
         assert_eq!((at("node-0001"), at("node-0002")), (1, 1), "{picture}");
         assert!(picture.contains("node-0002 GPU 1: job 1 task 0 attempt 5"));
@@ -316,6 +321,6 @@ mod tests {
             log: ReplayedLog::default(),
             ..evidence
         };
-        assert!(of_gpus(&outside, (0, 10)).contains(": job 1 task 0 attempt 5"));
+        assert!(of_gpus(&outside, span).contains(": job 1 task 0 attempt 5"));
     }
 }

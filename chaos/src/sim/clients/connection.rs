@@ -54,8 +54,10 @@ impl Connection {
     /// Connection of a user who initially knows these replicas. Its waits are drawn from `seed`.
     #[must_use]
     pub fn new(
-        (node, network): (NodeId, SimNetwork),
-        (registry, judges): (Registry<State>, Checkers),
+        node: NodeId,
+        network: SimNetwork,
+        registry: Registry<State>,
+        judges: Checkers,
         known: impl IntoIterator<Item = Peer>,
         seed: u64,
     ) -> Self {

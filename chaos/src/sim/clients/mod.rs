@@ -374,7 +374,7 @@ impl SimClient {
             layout: draw_layout(random),
             execution: execution_of(run_ms),
         };
-        let lifecycle = lifecycle_of((gang, tasks), run_ms, earlier);
+        let lifecycle = lifecycle_of(gang, tasks, run_ms, earlier);
         JobSpec {
             name: "simulated".to_owned(),
             user: "user".to_owned(),
@@ -435,7 +435,7 @@ fn execution_of(run_ms: u64) -> Execution {
 }
 
 /// Lifecycle settings of a job; derived from its run time, so that other draws do not change.
-fn lifecycle_of((gang, tasks): (bool, u32), run_ms: u64, earlier: &[JobId]) -> Lifecycle {
+fn lifecycle_of(gang: bool, tasks: u32, run_ms: u64, earlier: &[JobId]) -> Lifecycle {
     let mut lifecycle = Lifecycle::default();
     if !gang && run_ms.is_multiple_of(5) {
         lifecycle.tasks_at_once_max = Some(1);

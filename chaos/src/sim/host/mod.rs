@@ -130,7 +130,8 @@ impl SimHost {
     pub fn new(
         settings: HostSettings,
         clock: SimClock,
-        (network, gateway): (SimNetwork, Gateway),
+        network: SimNetwork,
+        gateway: Gateway,
         replicas: Vec<NodeId>,
         judges: Checkers,
     ) -> Self {

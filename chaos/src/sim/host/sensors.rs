@@ -153,9 +153,8 @@ impl HostMonitor {
         let now = time(&self.host);
         let mut found = Vec::new();
         for (id, component) in self.readings.quiet(now) {
-            self.stands((id.as_str(), &component), Severity::Healthy);
-            let over = (id.as_str(), component);
-            found.push(finding(over, Severity::Healthy, ("", 0)));
+            self.stands(id.as_str(), &component, Severity::Healthy);
+            found.push(finding(id.as_str(), component, Severity::Healthy, "", 0));
         }
         let samples = lock(&self.host.sensors).read();
         for sample in samples {
@@ -170,15 +169,19 @@ impl HostMonitor {
             let Some(transition) = self.readings.read(now, rule, &reading) else {
                 continue;
             };
-            self.stands((sample.rule, &sample.component), transition.severity);
-            let measured = (transition.metric.as_str(), transition.measured);
-            let of = (sample.rule, sample.component);
-            found.push(finding(of, transition.severity, measured));
+            self.stands(sample.rule, &sample.component, transition.severity);
+            found.push(finding(
+                sample.rule,
+                sample.component,
+                transition.severity,
+                transition.metric.as_str(),
+                transition.measured,
+            ));
         }
         found
     }
 
-    fn stands(&self, (id, component): (&str, &Component), severity: Severity) {
+    fn stands(&self, id: &str, component: &Component, severity: Severity) {
         let key = (id.to_owned(), component.clone());
         let standing = &mut lock(&self.host.disk).notes.standing;
         if severity == Severity::Healthy {
@@ -275,9 +278,11 @@ fn time(host: &SimHost) -> TimeMs {
 }
 
 fn finding(
-    (rule, component): (&str, Component),
+    rule: &str,
+    component: Component,
     severity: Severity,
-    (metric, measured): (&str, i64),
+    metric: &str,
+    measured: i64,
 ) -> Finding {
     Finding {
         sequence: 0,

@@ -219,7 +219,9 @@ impl<M: StateMachine> Replicas<M> {
     pub fn restore(
         &self,
         id: u32,
-        (term, index, now_ms): (u64, u64, u64),
+        term: u64,
+        index: u64,
+        now_ms: u64,
         state: M,
     ) -> std::io::Result<()> {
         let mut random = draws(self.seed, StreamOwner::Replica, id, 0);

@@ -164,8 +164,14 @@ impl World {
             };
             let drift = -DRIFT_PERMILLE_MAX..=DRIFT_PERMILLE_MAX;
             let clock = SimClock::new(began, random.random_range(drift));
-            let links = (self.network.clone(), self.gateway.clone());
-            let host = SimHost::new(settings, clock, links, nodes.clone(), self.judges.clone());
+            let host = SimHost::new(
+                settings,
+                clock,
+                self.network.clone(),
+                self.gateway.clone(),
+                nodes.clone(),
+                self.judges.clone(),
+            );
             self.hosts.push(host);
         }
     }
@@ -367,8 +373,10 @@ impl World {
         let (network, judges) = (self.network.clone(), self.judges.clone());
         let registry = self.replicas.registry.clone();
         let line = Connection::new(
-            (node, network.clone()),
-            (registry.clone(), judges.clone()),
+            node,
+            network.clone(),
+            registry.clone(),
+            judges.clone(),
             self.plan.shape.known().map(Replicas::<State>::peer),
             seed_of(seed, StreamOwner::Jitter, number, 0),
         );

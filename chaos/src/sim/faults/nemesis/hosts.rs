@@ -7,7 +7,7 @@ use crate::sim::faults::nemesis::{ActOutcome, Nemesis, host_name};
 use crate::sim::world::World;
 
 impl Nemesis {
-    pub(super) fn break_gpu(&mut self, world: &World, (host, index): (usize, usize), xid: u32) {
+    pub(super) fn break_gpu(&mut self, world: &World, host: usize, index: usize, xid: u32) {
         let gpu = world.hosts[host].gpus()[index];
         let health = GpuHealth::Faulted {
             signal: format!("xid-{xid}"),
@@ -34,7 +34,8 @@ impl Nemesis {
     pub(super) fn break_host(
         &mut self,
         world: &World,
-        (host, port): (usize, u32),
+        host: usize,
+        port: u32,
         fault: HostFault,
         persists: bool,
     ) {

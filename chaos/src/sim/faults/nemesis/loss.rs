@@ -94,13 +94,13 @@ impl Nemesis {
                 world.judges.violate(Violation::Replica(text));
             }
             Ok(backup) => {
-                let how = (founder, saved.has_served);
+                let is_again = saved.has_served;
                 // It is used again if the next group is lost as well.
                 self.backup = Some(Saved {
                     has_served: true,
                     ..saved
                 });
-                self.restore(world, how, backup).await;
+                self.restore(world, founder, is_again, backup).await;
             }
             Err(error) => {
                 let text = format!("the backup cannot be read: {}", chain(&error));
@@ -132,7 +132,8 @@ impl Nemesis {
     async fn restore(
         &mut self,
         world: &mut World,
-        (founder, is_again): (u32, bool),
+        founder: u32,
+        is_again: bool,
         backup: Backup<State>,
     ) {
         let mut state = backup.state;
@@ -141,7 +142,6 @@ impl Nemesis {
             // The operator who restores has a correct clock.
             _ => SimClock::new(self.began, 0).now_ms(),
         };
-        let last = (backup.term, backup.index, now_ms);
         world.judges.goes_back(&state);
         StateMachine::carry_over(&mut state, &backup.members, now_ms);
         world.judges.restored_from(&state);
@@ -149,7 +149,9 @@ impl Nemesis {
             hold_nothing(&mut state);
         }
         let revision = state.revision;
-        let founded = world.replicas.restore(founder, last, state);
+        let founded = world
+            .replicas
+            .restore(founder, backup.term, backup.index, now_ms, state);
         if let Err(error) = founded {
             let text = format!("({founder}) could not create the group: {error}");
             return world.judges.violate(Violation::Replica(text));

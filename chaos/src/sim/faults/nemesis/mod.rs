@@ -117,14 +117,14 @@ impl Nemesis {
             Fault::KillAgent(host) => return self.kill_agent(world, *host as usize),
             Fault::KillHost(host) => return self.kill_host(world, *host as usize),
             Fault::BreakGpu { host, gpu, xid } => {
-                self.break_gpu(world, (*host as usize, *gpu as usize), *xid);
+                self.break_gpu(world, *host as usize, *gpu as usize, *xid);
             }
             Fault::HostFaulted {
                 host,
                 port,
                 fault,
                 persists,
-            } => self.break_host(world, (*host as usize, *port), *fault, *persists),
+            } => self.break_host(world, *host as usize, *port, *fault, *persists),
             Fault::StepHostClocks { by_ms } => self.step_host_clocks(world, *by_ms),
             Fault::StepReplicaClock { replica, by_ms } => {
                 self.step_replica_clock(world, *replica, *by_ms);

@@ -21,7 +21,7 @@ pub(super) fn draw_forgotten_accounts(
     faults_s: u64,
     tempo: Tempo,
 ) -> Vec<ScheduledFault> {
-    draw_optional(&FORGETFUL, (seed, tempo), faults_s, |random| {
+    draw_optional(&FORGETFUL, seed, tempo, faults_s, |random| {
         Fault::ForgetAccounts(shape.draw_host(random))
     })
 }

@@ -24,7 +24,7 @@ pub(super) fn draw_bad_links(
     faults_s: u64,
     tempo: Tempo,
 ) -> Vec<ScheduledFault> {
-    draw_optional(&BAD_LINKS, (seed, tempo), faults_s, |random| {
+    draw_optional(&BAD_LINKS, seed, tempo, faults_s, |random| {
         let (from, to) = draw_link(random, shape);
         Fault::DegradeLink { from, to }
     })

@@ -22,7 +22,8 @@ pub(super) struct OptionalFaults {
 /// Draws such faults at any time, or none.
 pub(super) fn draw_optional(
     optional: &OptionalFaults,
-    (seed, tempo): (u64, Tempo),
+    seed: u64,
+    tempo: Tempo,
     faults_s: u64,
     mut draw_fault: impl FnMut(&mut ChaCha8Rng) -> Fault,
 ) -> Vec<ScheduledFault> {

@@ -104,9 +104,11 @@ impl AgentDriver {
                 .gateway
                 .dial(
                     &self.host.network,
-                    (self.host.agent_node(), replica),
+                    self.host.agent_node(),
+                    replica,
                     self.host.registration(),
-                    (leader_seen, self.host.can_hold()),
+                    leader_seen,
+                    self.host.can_hold(),
                 )
                 .await;
             let ended = match dialled {
