@@ -70,7 +70,7 @@ impl ReservedAddresses {
     }
 }
 
-/// Reserves an address on which nobody listens.
+/// Reserves an address without a listener.
 fn reserve(address: SocketAddr) -> io::Result<UnixListener> {
     let name = format!("muster-port-{}", address.port());
     let reservation = UnixListener::bind_addr(&UnixAddress::from_abstract_name(name)?)?;
