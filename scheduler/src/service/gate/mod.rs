@@ -266,7 +266,10 @@ fn counted(
     let limit = |bytes, name| Limit { bytes, name };
     if *caller == Caller::Unauthenticated {
         let room = ByteLimits {
-            of_request: limit(UNAUTHENTICATED_REQUEST_BYTES_MAX, "UNAUTHENTICATED_REQUEST_BYTES_MAX"),
+            of_request: limit(
+                UNAUTHENTICATED_REQUEST_BYTES_MAX,
+                "UNAUTHENTICATED_REQUEST_BYTES_MAX",
+            ),
             outstanding: limit(
                 UNAUTHENTICATED_OUTSTANDING_BYTES_MAX,
                 "UNAUTHENTICATED_OUTSTANDING_BYTES_MAX",

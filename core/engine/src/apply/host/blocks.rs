@@ -183,9 +183,7 @@ impl Step<'_> {
             let due = first.filter(|(at, ..)| *at <= self.state.time);
             match due {
                 Some((_, host, BlockChange::Begins)) => self.begin_planned(host),
-                Some((_, host, BlockChange::Ends(gpu))) => {
-                    self.end_block(BlockPlace { host, gpu })
-                }
+                Some((_, host, BlockChange::Ends(gpu))) => self.end_block(BlockPlace { host, gpu }),
                 None => break,
             }
             count += 1;
