@@ -221,7 +221,7 @@ async fn a_restore_that_was_cut_off_starts_nothing_and_is_finished_by_another_on
     let backup = backup().await;
     let folder = TempDir::new().unwrap();
     let directory = folder.path().to_owned();
-    fs::create_dir_all(directory.join("refounding/log")).unwrap();
+    fs::create_dir_all(directory.join("recovery/log")).unwrap();
     let refused = Handle::<Counter>::open(config(9, &directory)).await;
     assert!(matches!(refused, Err(OpenError::UnfinishedRecovery { .. })));
 
@@ -289,7 +289,7 @@ async fn a_recovery_that_was_cut_off_before_its_data_was_whole_is_no_place_to_re
     let backup = backup().await;
     let folder = TempDir::new().unwrap();
     foundation(folder.path()).restore(backup.clone()).unwrap();
-    fs::create_dir_all(folder.path().join("refounding/snapshots")).unwrap();
+    fs::create_dir_all(folder.path().join("recovery/snapshots")).unwrap();
     let refused = foundation(folder.path()).restore(backup);
     assert!(
         matches!(refused, Err(RecoveryError::NotEmpty { .. })),

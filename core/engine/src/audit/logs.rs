@@ -43,7 +43,7 @@ fn check_recovery(state: &State, report: &mut Report) {
     report.require(
         recovery.origin < recovery.floor && recovery.floor <= state.revision,
         Rule::Leadership,
-        &"the refounding",
+        &"the recovery",
         || {
             format!(
                 "{recovery:?} is out of order at revision {}",

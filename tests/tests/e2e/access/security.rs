@@ -40,7 +40,7 @@ const ADMINS: &str = "SetQueue ConfigureQueues SetTopology SetHealthRules Transf
 const WORKERS: &str = "Session WorkerService/Exec RenewCertificate";
 const ANYBODY: &str = "GetAuthorities Join";
 const REPLICAS: &str =
-    "ForwardWrites ForwardLogs ForwardProgress ForwardExec ShadowBeats GetShadows Call Append";
+    "ForwardWrites ForwardLogs ForwardProgress ForwardExec PushHeartbeats GetHeartbeats Call Append";
 
 /// Calls that are recorded in the audit log for any authenticated caller and any answer. Exec sessions are
 /// as well, once they name a task.
