@@ -79,7 +79,7 @@ fn noted(host: &Host, waiting: usize) {
         let bytes = std::fs::read(&path).unwrap_or_default();
         let notes: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let is_read = notes["cursor"]["next"].as_u64() > Some(0);
-        is_read && notes["waiting"].as_array().map(Vec::len) == Some(waiting)
+        is_read && notes["unacknowledged"].as_array().map(Vec::len) == Some(waiting)
     });
 }
 
