@@ -39,8 +39,7 @@ const ADMINS: &str = "SetQueue ConfigureQueues SetTopology SetHealthRules Transf
     RotateUserToken ListUsers AddJoinToken RevokeJoinToken ListJoinTokens";
 const WORKERS: &str = "Session WorkerService/Exec RenewCertificate";
 const ANYBODY: &str = "GetAuthorities Join";
-const REPLICAS: &str =
-    "ForwardWrites ForwardLogs ForwardProgress ForwardExec PushHeartbeats GetHeartbeats Call Append";
+const REPLICAS: &str = "ForwardWrites ForwardLogs ForwardProgress ForwardExec PushHeartbeats GetHeartbeats Call Append";
 
 /// Calls that are recorded in the audit log for any authenticated caller and any answer. Exec sessions are
 /// as well, once they name a task.
