@@ -178,11 +178,11 @@ impl<P: Publication> Publisher<P> {
             self.published_under_lease = Some(lease);
             self.read_at = Instant::now();
         }
-        let reign = self.source.leadership_epoch();
-        if reign != self.reported_epoch {
-            (self.reported_epoch, self.up_to_date_at) = (reign, Instant::now());
+        let epoch = self.source.leadership_epoch();
+        if epoch != self.reported_epoch {
+            (self.reported_epoch, self.up_to_date_at) = (epoch, Instant::now());
         }
-        match reign {
+        match epoch {
             Some(epoch) => {
                 self.lead(epoch, lease).await?;
                 self.mirror(epoch, lease).await

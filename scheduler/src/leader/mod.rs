@@ -27,7 +27,7 @@
 //!   on its own clock, from receipt: an upper bound of the heartbeat's time.
 //! * A heartbeat is acknowledged only once a majority, the leader included, has stored it; while the voters
 //!   change, a majority of every set of voters. Before a change is proposed, a majority of the future voters
-//!   stores everything that the leader knows, and from then on all that it acknowledges (`tenure::replicas`).
+//!   stores everything that the leader knows, and from then on all that it acknowledges (`term::membership`).
 //! * A replica refuses pushes of a leader whose term or epoch is older than one it knows of, by a push,
 //!   by a new leader's request, or by its vote, which is on disk; a leader acknowledges only
 //!   while it leads in the term in which it pushed.
@@ -179,8 +179,8 @@ impl<P: PeerLinks, C: Clock> LeaderLoop<P, C> {
         };
         match beginning {
             Ok(beginning) => {
-                let tenure = Term::new(self, beginning, leadership.clone());
-                tenure.run(stop).await;
+                let term = Term::new(self, beginning, leadership.clone());
+                term.run(stop).await;
             }
             Err(error) => {
                 tracing::warn!(%error, term, "cannot begin a leadership");

@@ -9,7 +9,7 @@ use muster_model::ids::{AttemptEpoch, GpuUuid, JobId, Revision, UnitIndex};
 
 use crate::run::checkers::{Evidence, Invariant, Violation};
 use crate::run::load::WatchedEvents;
-use crate::run::nemesis::{Episode, NOBODY};
+use crate::run::nemesis::{Episode, NO_TARGET};
 use crate::run::replay::{Grant, ReplayedLog};
 
 /// Units displaced by a GPU fault.
@@ -87,7 +87,7 @@ fn left_in_use(episodes: &[Episode], truth: &ReplayedLog) -> Vec<Violation> {
         return found;
     }
     let closed = closed(truth);
-    for episode in episodes.iter().filter(|it| it.target != NOBODY) {
+    for episode in episodes.iter().filter(|it| it.target != NO_TARGET) {
         if episode.gpu.is_some_and(|gpu| !closed.contains(&gpu)) {
             let text = format!("{} was broken and stayed in placement", episode.target);
             let invariant = Invariant::GpuFaultIsolation;
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(found(None, Phase::Suspect), 0);
         // The fault was not injected.
         let refused = Episode {
-            target: NOBODY.to_owned(),
+            target: NO_TARGET.to_owned(),
             ..broken(Some(GpuUuid(8)))
         };
         assert_eq!(left_in_use(&[refused], &changed(Phase::Blocked)).len(), 0);

@@ -19,7 +19,7 @@ use crate::run::clock::now_us;
 use crate::run::external::replicas::Replica;
 use crate::run::external::{Tag, TargetOptions};
 use crate::run::history::History;
-use crate::run::nemesis::{Episode, NOBODY};
+use crate::run::nemesis::{Episode, NO_TARGET};
 use crate::run::options::{POLL, WHOLE_PATIENCE};
 
 /// Timeout of one check: a replica that does not answer is not healthy.
@@ -124,7 +124,7 @@ impl ExternalNemesis {
             Err(RunError::Client(error)) => {
                 self.odd
                     .push(format!("no replica answers: {}", chain(&error)));
-                InjectedFault::not_made(NOBODY)
+                InjectedFault::not_made(NO_TARGET)
             }
             done => done?,
         };

@@ -38,7 +38,7 @@ use crate::run::state_snapshots::StateSnapshot;
 pub(super) use operator::out_of_use;
 
 /// Target of a fault that the cluster refused to let anyone inject.
-pub(super) const NOBODY: &str = "?";
+pub(super) const NO_TARGET: &str = "?";
 
 /// A leader that reached no other replica but was reachable by clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -90,7 +90,7 @@ impl Episode {
         timeline.print_line(LineKind::Fault, fault.name());
         Self {
             fault,
-            target: NOBODY.to_owned(),
+            target: NO_TARGET.to_owned(),
             load_per_s: answered as f64 / CALM.as_secs_f64(),
             gpu: None,
             severed: None,

@@ -76,12 +76,12 @@ pub(crate) fn during<E: Into<io::Error>>(
     }
 }
 
-/// Runs the task of a directory to its end. `tenure` has an agent afterwards if another task may follow.
+/// Runs the task of a directory to its end. `context` has an agent afterwards if another task may follow.
 pub(crate) fn supervise(
     directory: &TaskDirectory,
-    tenure: &mut SupervisorContext,
+    context: &mut SupervisorContext,
 ) -> Result<(), SuperviseError> {
-    let (pulse, agent, kept) = (tenure.pulse, tenure.agent.take(), tenure.cgroups.take());
+    let (pulse, agent, kept) = (context.pulse, context.agent.take(), context.cgroups.take());
     pulse.into_iter().for_each(GuardedState::begin);
     let spec = directory
         .read_spec()
@@ -90,7 +90,7 @@ pub(crate) fn supervise(
     if spec.format > SPEC_FORMAT {
         return Err(SuperviseError::Format { found: spec.format });
     }
-    directory.claim(tenure.me).map_err(SuperviseError::Claim)?;
+    directory.claim(context.me).map_err(SuperviseError::Claim)?;
     let epoch = spec.assignment.epoch.get();
     let connections =
         Connections::open(directory, epoch, agent).map_err(during("opening the sockets"))?;
@@ -116,8 +116,8 @@ pub(crate) fn supervise(
         expired: false,
         broken: None,
     };
-    if let Some((agent, cgroups)) = supervisor.run(kept, tenure.may_go_on)? {
-        (tenure.agent, tenure.cgroups) = (Some(agent), cgroups);
+    if let Some((agent, cgroups)) = supervisor.run(kept, context.may_go_on)? {
+        (context.agent, context.cgroups) = (Some(agent), cgroups);
     }
     Ok(())
 }

@@ -63,17 +63,17 @@ fn own_identity() -> io::Result<ProcessIdentity> {
 
 /// Supervises a task, and further tasks that its agent assigns to this process.
 pub(crate) fn supervise_all(first: TaskDirectory, pulse: Option<GuardedState>) -> ExitCode {
-    let mut tenure = match SupervisorContext::begin(pulse) {
-        Ok(tenure) => tenure,
+    let mut context = match SupervisorContext::begin(pulse) {
+        Ok(context) => context,
         Err(error) => return failed(&first, &error),
     };
     let mut directory = first;
     for count in 1.. {
-        tenure.may_go_on = count < TASKS_PER_SUPERVISOR_MAX && pulse.is_some();
-        if let Err(error) = supervise(&directory, &mut tenure) {
+        context.may_go_on = count < TASKS_PER_SUPERVISOR_MAX && pulse.is_some();
+        if let Err(error) = supervise(&directory, &mut context) {
             return failed(&directory, &error);
         }
-        let Some(next) = tenure.agent.as_mut().and_then(next) else {
+        let Some(next) = context.agent.as_mut().and_then(next) else {
             break;
         };
         if let Err(error) = complain_in(&next) {
