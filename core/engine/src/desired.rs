@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_model::command::StopReason;
 use muster_model::desired::{
-    CheckpointDuties, CheckpointRef, DesiredState, GangHost, HealthDuties, MASTER_PORT_MIN,
-    MASTER_PORTS, RankInfo, RestartReason, StopInstruction, TaskAssignment,
+    CheckpointDuties, CheckpointRef, CountedFindings, DesiredState, GangHost, HealthDuties,
+    MASTER_PORT_MIN, MASTER_PORTS, RankInfo, RestartReason, StopInstruction, TaskAssignment,
 };
-use muster_model::ids::{AttemptEpoch, HostId, TaskKey};
+use muster_model::ids::{AttemptEpoch, HostId, Revision, TaskKey};
 use muster_model::lifecycle::TaskPhase;
 
 use crate::state::{Attempt, Running, State, TaskRun, Unit};
@@ -32,12 +32,19 @@ fn health_duties(state: &State, id: HostId) -> HealthDuties {
     let Some(host) = state.host(id) else {
         return HealthDuties::default();
     };
-    let gpus = host.gpus.iter().map(|gpu| gpu.uuid);
+    let gpus = || host.gpus.iter().map(|gpu| gpu.uuid);
+    let recovery = state.recovery.as_ref();
     HealthDuties {
         acknowledged: state.health.acknowledged(id, host.incarnation),
         rules: state.health_rules.revision,
         rules_fingerprint: state.health_rules.sum,
-        orders: state.health.orders(id, gpus).collect(),
+        orders: state.health.orders(id, gpus()).collect(),
+        counted: CountedFindings {
+            recovered_at: recovery.map_or_else(Revision::default, |it| it.floor),
+            findings: state
+                .health
+                .counted_findings(&state.health_rules.set, id, gpus()),
+        },
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::health::Order;
+use crate::health::{Component, Order};
 use crate::ids::{AttemptEpoch, GpuUuid, HostId, LeadershipEpoch, Revision, TaskKey, UnitIndex};
 use crate::lifecycle::TaskPhase;
 use crate::spec::{Execution, StopWarning};
@@ -49,6 +49,28 @@ pub struct HealthDuties {
     pub rules_fingerprint: u64,
     /// Repairs and checks that the worker must carry out.
     pub orders: Vec<Order>,
+    /// Findings that count against the host, for comparison with the worker's own.
+    #[serde(default)]
+    pub counted: CountedFindings,
+}
+
+/// Findings that the replicated state counts against a host. They differ from those of its worker if the
+/// state was recovered from a backup, or if the worker lost its notes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedFindings {
+    /// First revision after the last recovery of the cluster from a backup; 0 if there was none.
+    pub recovered_at: Revision,
+    /// The findings that a reading of the worker may end, ascending.
+    pub findings: Vec<FindingKey>,
+}
+
+/// Identity of a finding: a later one of the same rule and component replaces it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FindingKey {
+    /// Id of the rule.
+    pub rule: String,
+    /// The component.
+    pub component: Component,
 }
 
 /// Assignment of one task to a worker, with everything needed to run it.

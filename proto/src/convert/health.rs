@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_model::desired::HealthDuties;
+use muster_model::desired::{CountedFindings, FindingKey, HealthDuties};
 use muster_model::event::HealthNote;
 use muster_model::health::{
     Attribution, Charge, Class, Component, DeviceAction, FINDINGS_PER_REPORT_MAX, Finding, Measure,
@@ -253,7 +253,30 @@ pub(crate) fn duties_to_wire(duties: &HealthDuties) -> Option<v1::HealthDuties> 
         rules_revision: duties.rules.get(),
         rules_sum: duties.rules_fingerprint,
         orders: duties.orders.iter().map(Into::into).collect(),
+        counted: duties.counted.findings.iter().map(Into::into).collect(),
+        recovered_at: duties.counted.recovered_at.get(),
     })
+}
+
+impl From<&FindingKey> for v1::FindingKey {
+    fn from(key: &FindingKey) -> Self {
+        Self {
+            rule: key.rule.clone(),
+            component: Some((&key.component).into()),
+        }
+    }
+}
+
+impl TryFrom<v1::FindingKey> for FindingKey {
+    type Error = InvalidField;
+
+    fn try_from(wire: v1::FindingKey) -> Result<Self, InvalidField> {
+        let component = Component::try_from(required("component", wire.component)?);
+        Ok(Self {
+            rule: wire.rule,
+            component: component.map_err(|invalid| invalid.within("component"))?,
+        })
+    }
 }
 
 /// Converts back from the wire; an older leader sends none.
@@ -262,6 +285,7 @@ pub(crate) fn duties_from_wire(
 ) -> Result<HealthDuties, InvalidField> {
     let wire = wire.unwrap_or_default();
     let orders = wire.orders.into_iter().enumerate();
+    let counted = wire.counted.into_iter().enumerate();
     Ok(HealthDuties {
         acknowledged: wire.heard,
         rules: Revision(wire.rules_revision),
@@ -271,5 +295,14 @@ pub(crate) fn duties_from_wire(
                 Order::try_from(order).map_err(|invalid| invalid.within_item("health.orders", at))
             })
             .collect::<Result<_, _>>()?,
+        counted: CountedFindings {
+            recovered_at: Revision(wire.recovered_at),
+            findings: counted
+                .map(|(at, key)| {
+                    let key = FindingKey::try_from(key);
+                    key.map_err(|invalid| invalid.within_item("health.counted", at))
+                })
+                .collect::<Result<_, _>>()?,
+        },
     })
 }

@@ -108,7 +108,8 @@ mod tests {
     const WORKER: usize = 1;
 
     /// Returns a network of two hosts, the proxy's address and the address behind it.
-    fn network() -> (Network, SocketAddr, SocketAddr) {
+    /// A proxy before a replica, its address and its target, and their reservation.
+    fn network() -> (Network, SocketAddr, SocketAddr, ReservedAddresses) {
         let reserved = ReservedAddresses::draw(2).unwrap();
         let [address, target] = reserved.addresses()[..] else {
             panic!("expected two addresses");
@@ -119,7 +120,7 @@ mod tests {
             target,
         };
         let network = Network::Proxies(Proxies::begin(2, vec![front]));
-        (network, address, target)
+        (network, address, target, reserved)
     }
 
     /// Connects as soon as the address accepts connections.
@@ -176,7 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_lost_in_one_direction_arrives_once_that_is_healed_and_the_other_one_flows() {
-        let (network, address, target) = network();
+        let (network, address, target, _reserved) = network();
         let replica = TcpListener::bind(target).await.unwrap();
         let mut user = connected(address).await;
         user.write_all(b"a").await.unwrap();
@@ -193,7 +194,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_is_known_by_its_process_and_users_are_left_alone() {
-        let (network, address, target) = network();
+        let (network, address, target, _reserved) = network();
         let replica = TcpListener::bind(target).await.unwrap();
         let mut user = connected(address).await;
         user.write_all(b"u").await.unwrap();
@@ -221,7 +222,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_new_connection_hangs_while_either_direction_is_cut_and_whoever_left_is_not_let_in() {
-        let (network, address, target) = network();
+        let (network, address, target, _reserved) = network();
         let replica = TcpListener::bind(target).await.unwrap();
         drop(connected(address).await);
         network.cut(REPLICA, Direction::Out).unwrap();
@@ -242,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_proxy_whose_port_somebody_else_has_is_told_of() {
-        let (network, address, target) = network();
+        let (network, address, target, _reserved) = network();
         network.check().unwrap();
         let _other = TcpListener::bind(address).await.unwrap();
         let _replica = TcpListener::bind(target).await.unwrap();
@@ -259,7 +260,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_is_let_in_while_the_replica_is_down() {
-        let (_network, address, target) = network();
+        let (_network, address, target, _reserved) = network();
         let refused = TcpStream::connect(address).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         let replica = TcpListener::bind(target).await.unwrap();

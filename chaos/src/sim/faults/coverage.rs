@@ -107,6 +107,8 @@ pub enum Situation {
     Rebooted,
     /// A new agent reported an unacknowledged finding of its predecessor.
     FindingReportedAgain,
+    /// An agent checked a finding again that the cluster counted differently.
+    FindingDoubted,
     /// A repair limit, or an admin's decision, prevented an action of a rule.
     LimitedByRail,
     /// A host's planned maintenance began.
@@ -149,7 +151,7 @@ pub enum Situation {
 
 impl Situation {
     /// All situations.
-    pub const ALL: [Self; 65] = [
+    pub const ALL: [Self; 66] = [
         Self::Leadership,
         Self::WritesLost,
         Self::WriteTorn,
@@ -196,6 +198,7 @@ impl Situation {
         Self::HostReadmitted,
         Self::Rebooted,
         Self::FindingReportedAgain,
+        Self::FindingDoubted,
         Self::LimitedByRail,
         Self::Maintained,
         Self::BlockedByAdmin,
@@ -272,6 +275,7 @@ impl Situation {
             Self::HostReadmitted => "hosts readmitted after a check",
             Self::Rebooted => "ordered reboots",
             Self::FindingReportedAgain => "findings reported again by a new agent",
+            Self::FindingDoubted => "findings checked again after a comparison with the cluster",
             Self::LimitedByRail => "rules stopped by a limit or an admin",
             Self::Maintained => "planned blocks begun",
             Self::BlockedByAdmin => "immediate blocks by an admin",

@@ -7,7 +7,9 @@ use std::sync::{Arc, LazyLock};
 use muster_engine::state::HealthRules;
 use muster_health::evaluate::{Reading, Readings};
 use muster_health::rules::{Clears, RuleSet};
+use muster_model::desired::CountedFindings;
 use muster_model::health::{Component, Finding, Severity};
+use muster_model::ids::{HostId, Revision};
 use muster_model::time::TimeMs;
 
 use crate::sim::faults::coverage::Situation;
@@ -101,6 +103,8 @@ pub(super) struct Notes {
     waiting: VecDeque<(u64, Finding)>,
     /// Boot in which they were made.
     boot: u64,
+    /// Recovery of the cluster after which all findings were last reported again.
+    recovered_at: Revision,
 }
 
 /// An agent's monitoring of its host.
@@ -109,6 +113,8 @@ pub(super) struct HostMonitor {
     readings: Readings,
     /// Number of findings passed to the agent.
     told: u64,
+    /// Findings that the cluster counts against the host, as last compared.
+    counted: CountedFindings,
 }
 
 impl HostMonitor {
@@ -125,7 +131,7 @@ impl HostMonitor {
         for ((id, component), severity) in &disk.notes.standing {
             let Some(rule) = RULES.rule(id) else { continue };
             if is_of_another_boot {
-                readings.resume_in_doubt(now, rule, component);
+                readings.doubt(now, rule, component);
             } else {
                 readings.resume(now, rule, component, *severity);
             }
@@ -135,6 +141,7 @@ impl HostMonitor {
             host,
             readings,
             told: 0,
+            counted: CountedFindings::default(),
         }
     }
 
@@ -208,6 +215,49 @@ impl HostMonitor {
         let waiting = &mut lock(&self.host.disk).notes.waiting;
         while waiting.front().is_some_and(|(told, _)| *told <= number) {
             waiting.pop_front();
+        }
+    }
+
+    /// Compares its findings with those that the cluster counts against the host, and reports again about
+    /// those that differ, as real workers do.
+    pub(super) fn compare(&mut self, counted: &CountedFindings) {
+        let is_forgetful = self.host.settings.mutant == Some(Mutant::ForgetfulNotes);
+        if is_forgetful || self.counted == *counted {
+            return;
+        }
+        self.counted.clone_from(counted);
+        let now = time(&self.host);
+        let mut disk = lock(&self.host.disk);
+        let notes = &mut disk.notes;
+        let mut doubted = Vec::new();
+        if notes.recovered_at != counted.recovered_at {
+            notes.recovered_at = counted.recovered_at;
+            doubted.extend(notes.standing.keys().cloned());
+        }
+        for key in &counted.findings {
+            let component = match &key.component {
+                Component::Host(_) => Component::Host(HostId(0)),
+                Component::Nic { name, .. } => Component::Nic {
+                    host: HostId(0),
+                    name: name.clone(),
+                },
+                // Reported when they change, not by a reading.
+                Component::Gpu(_) | Component::Rack(_) => continue,
+            };
+            let mut waiting = notes.waiting.iter();
+            let is_waiting =
+                waiting.any(|(_, it)| it.rule == key.rule && it.component == component);
+            let own = (key.rule.clone(), component);
+            if !is_waiting && !notes.standing.contains_key(&own) {
+                doubted.push(own);
+            }
+        }
+        drop(disk);
+        for (id, component) in doubted {
+            if let Some(rule) = RULES.rule(&id) {
+                self.host.reached(Situation::FindingDoubted);
+                self.readings.doubt(now, rule, &component);
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Pending health duties of a worker: unacknowledged findings, ordered repairs and checks.
 
 use muster_health::outbox::Outbox;
-use muster_model::desired::HealthDuties;
+use muster_model::desired::{CountedFindings, HealthDuties};
 use muster_model::health::{Finding, Order};
 use muster_model::heartbeat::WorkDone;
 use muster_model::ids::Revision;
@@ -13,6 +13,7 @@ use crate::agent::Action;
 pub(super) struct Duties {
     waiting: Outbox,
     rules: (Revision, u64),
+    counted: CountedFindings,
     /// Orders that were started.
     begun: Vec<Order>,
     /// Results of the orders that have finished.
@@ -34,6 +35,7 @@ impl Duties {
     pub(super) fn apply_reply(&mut self, duties: HealthDuties, actions: &mut Vec<Action>) {
         self.waiting.acknowledge(duties.acknowledged);
         self.rules = (duties.rules, duties.rules_fingerprint);
+        self.counted = duties.counted;
         self.begun.retain(|order| duties.orders.contains(order));
         self.done.retain(|done| duties.orders.contains(&done.order));
         for order in duties.orders {
@@ -62,6 +64,10 @@ impl Duties {
 
     pub(super) const fn rules(&self) -> (Revision, u64) {
         self.rules
+    }
+
+    pub(super) const fn counted(&self) -> &CountedFindings {
+        &self.counted
     }
 
     pub(super) fn done(&self) -> &[WorkDone] {

@@ -22,7 +22,7 @@ pub use task::AgentTask;
 
 use muster_health::outbox::Outbox;
 use muster_model::command::{Exit, GpuHealth};
-use muster_model::desired::{DesiredState, Rendezvous, TaskAssignment};
+use muster_model::desired::{CountedFindings, DesiredState, Rendezvous, TaskAssignment};
 use muster_model::health::{Finding, Order};
 use muster_model::heartbeat::{
     CheckpointReport, DamageReport, Heartbeat, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
@@ -387,5 +387,11 @@ impl Agent {
     #[must_use]
     pub const fn health_rules(&self) -> (Revision, u64) {
         self.health.rules()
+    }
+
+    /// Findings that the newest desired state counts against the host.
+    #[must_use]
+    pub const fn counted_findings(&self) -> &CountedFindings {
+        self.health.counted()
     }
 }

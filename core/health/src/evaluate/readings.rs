@@ -87,14 +87,14 @@ impl Readings {
         self.tracks.insert(key, track);
     }
 
-    /// Resumes from findings before the host booted: a fault that the repair cleared is reported again if it
-    /// still holds, or as over if it does not.
-    pub fn resume_in_doubt(&mut self, now: TimeMs, rule: &Rule, component: &Component) {
-        let mut track = Track::new(rule);
+    /// Marks the severity that the cluster counts as unknown, for instance after a boot or a recovery from a
+    /// backup: the fault is reported again if it still holds, or as over if it does not.
+    pub fn doubt(&mut self, now: TimeMs, rule: &Rule, component: &Component) {
+        let key = (rule.id.clone(), component.clone());
+        let track = self.tracks.entry(key).or_insert_with(|| Track::new(rule));
+        track.severity = Severity::Healthy;
         track.is_in_doubt = true;
         track.met_at = now;
-        let key = (rule.id.clone(), component.clone());
-        self.tracks.insert(key, track);
     }
 
     /// Faults of event-based rules that are over because nothing happened for long enough.

@@ -635,7 +635,7 @@ fn what_is_in_doubt_is_told_either_way_and_once() {
     let host = Component::Host(HostId(1));
     let told = |values: &[i64]| {
         let mut readings = Readings::default();
-        readings.resume_in_doubt(second(0), rule, &host);
+        readings.doubt(second(0), rule, &host);
         let told = values.iter().zip(1..).map(|(value, at)| {
             let metrics = [("readonly", *value)];
             let reading = Reading {
@@ -654,7 +654,7 @@ fn what_is_in_doubt_is_told_either_way_and_once() {
     // An event-based fault is over once it was quiet for long enough.
     let panics = rules.rule("kernel_panic").expect("a rule");
     let mut readings = Readings::default();
-    readings.resume_in_doubt(second(0), panics, &host);
+    readings.doubt(second(0), panics, &host);
     assert!(readings.quiet(second(3_600)).is_empty());
     let over = readings.quiet(second(25 * 3_600));
     assert_eq!(over, [("kernel_panic".to_owned(), host)]);

@@ -161,7 +161,16 @@ pub struct Rule {
     pub figure: String,
 }
 
+/// Source of rules that the leader evaluates, from findings and ends of attempts.
+const DERIVED: &str = "derived";
+
 impl Rule {
+    /// Whether workers evaluate it.
+    #[must_use]
+    pub fn is_read_by_workers(&self) -> bool {
+        self.source != DERIVED
+    }
+
     /// The side of a severity.
     #[must_use]
     pub const fn side(&self, severity: Severity) -> Option<&Side> {

@@ -1,12 +1,15 @@
 //! Repairs and checks: due ones, orders for workers, and results.
 
+use std::collections::BTreeSet;
+
+use muster_model::desired::FindingKey;
 use muster_model::health::{Component, DeviceAction, Order, Phase, WorkStep};
 use muster_model::ids::{GpuUuid, HostId};
 use muster_model::time::TimeMs;
 
 use crate::component::{Condition, Event};
 use crate::flap_history::Flaps;
-use crate::rules::LEMON;
+use crate::rules::{Clears, LEMON, Rule, RuleSet};
 use crate::state::{Effect, HealthState};
 
 /// Strikes from which on a check is thorough; from the next one on only an operator can unblock the
@@ -79,12 +82,7 @@ impl HealthState {
         host: HostId,
         gpus: impl Iterator<Item = GpuUuid> + 'a,
     ) -> impl Iterator<Item = Order> + 'a {
-        let of_gpus = gpus.map(Component::Gpu);
-        let of_adapters = self.adapters_of(host).into_iter();
-        let places = std::iter::once(Component::Host(host))
-            .chain(of_gpus)
-            .chain(of_adapters);
-        places
+        self.components_of(host, gpus)
             .filter_map(|component| {
                 let condition = self.conditions.get(&component)?;
                 let action = match condition.phase {
@@ -101,6 +99,48 @@ impl HealthState {
                 })
             })
             .chain(self.restarts(host))
+    }
+
+    /// A host, its GPUs, and its adapters with known conditions.
+    fn components_of<I: Iterator<Item = GpuUuid>>(
+        &self,
+        host: HostId,
+        gpus: I,
+    ) -> impl Iterator<Item = Component> + use<I> {
+        std::iter::once(Component::Host(host))
+            .chain(gpus.map(Component::Gpu))
+            .chain(self.adapters_of(host))
+    }
+
+    /// Findings of a host's worker that count against it, as far as a reading may end them, ascending.
+    #[must_use]
+    pub fn counted_findings(
+        &self,
+        rules: &RuleSet,
+        host: HostId,
+        gpus: impl Iterator<Item = GpuUuid>,
+    ) -> Vec<FindingKey> {
+        let mut counted = BTreeSet::new();
+        for component in self.components_of(host, gpus) {
+            let Some(condition) = self.conditions.get(&component) else {
+                continue;
+            };
+            let of_workers =
+                counted_rules(rules, condition).filter(|rule| rule.is_read_by_workers());
+            counted.extend(of_workers.map(|rule| FindingKey {
+                rule: rule.id.clone(),
+                component: component.clone(),
+            }));
+        }
+        if !self.of_racks.is_empty() {
+            let all = rules.rules.iter().map(|rule| (rule.id.clone(), host));
+            let reported = all.filter(|key| self.of_racks.contains(key));
+            counted.extend(reported.map(|(rule, host)| FindingKey {
+                rule,
+                component: Component::Host(host),
+            }));
+        }
+        counted.into_iter().collect()
     }
 
     /// What is due now, and when more will be due.
@@ -234,6 +274,31 @@ impl HealthState {
 fn is_repeated(condition: &Condition) -> bool {
     let is_lemon = condition.accusation().is_some_and(|it| it.rule == LEMON);
     is_lemon || condition.strikes_at(condition.since) >= THOROUGH_STRIKES
+}
+
+/// Rules that restrict or suspect a component, or keep it out of placement until a reading ends that.
+fn counted_rules<'a>(
+    rules: &'a RuleSet,
+    condition: &'a Condition,
+) -> impl Iterator<Item = &'a Rule> {
+    let is_accused = matches!(
+        condition.phase,
+        Phase::Suspect | Phase::Draining | Phase::Blocked
+    );
+    let accusation = condition.accusation().filter(|_| is_accused);
+    let restrictions = condition.holds.iter().map(|held| &held.rule);
+    let suspicions = condition.suspected.iter().map(|suspected| &suspected.rule);
+    let accusations = accusation
+        .into_iter()
+        .chain(&condition.pending)
+        .map(|change| &change.rule);
+    let ended_by_a_reading = accusations
+        .filter_map(|id| rules.rule(id))
+        .filter(|rule| rule.clears == Clears::Reading);
+    restrictions
+        .chain(suspicions)
+        .filter_map(|id| rules.rule(id))
+        .chain(ended_by_a_reading)
 }
 
 /// Reach of a repair; 0 for actions that are not repairs.

@@ -381,6 +381,7 @@ impl Driver {
         }
         let actions = self.agent.step(input, self.clock.now());
         self.health.rules(self.agent.health_rules());
+        self.health.counted(self.agent.counted_findings());
         self.newest.send_if_modified(|newest| {
             let changed = *newest != self.agent.leader();
             *newest = self.agent.leader();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use muster_model::command::GpuHealth;
+use muster_model::desired::CountedFindings;
 use muster_model::health::Order;
 use muster_model::ids::{GpuUuid, Revision};
 use muster_proto::v1::injection::What;
@@ -34,6 +35,7 @@ pub struct HealthHandle {
     xids: VecDeque<XidEvent>,
     acknowledged: Sent<u64>,
     rules: Sent<(Revision, u64)>,
+    counted: Sent<CountedFindings>,
 }
 
 /// The newest value and whether it was sent.
@@ -59,7 +61,7 @@ impl<T> Sent<T> {
 }
 
 impl HealthHandle {
-    /// The monitor starts with no acknowledged findings and the default rules.
+    /// The monitor starts with no acknowledged or counted findings and the default rules.
     pub(super) fn new(channels: Channels) -> Self {
         Self {
             channels,
@@ -67,6 +69,7 @@ impl HealthHandle {
             xids: VecDeque::new(),
             acknowledged: Sent::initial(0),
             rules: Sent::initial((Revision::default(), 0)),
+            counted: Sent::initial(CountedFindings::default()),
         }
     }
 
@@ -133,6 +136,14 @@ impl HealthHandle {
         }
     }
 
+    /// Takes the findings that the cluster counts against this host.
+    pub fn counted(&mut self, counted: &CountedFindings) {
+        if self.counted.newest != *counted {
+            self.counted.set(counted.clone());
+            self.resend();
+        }
+    }
+
     /// Sends what could not be sent before.
     pub fn resend(&mut self) {
         let seen = &self.channels.seen;
@@ -158,6 +169,10 @@ impl HealthHandle {
         if !self.rules.is_sent {
             let (revision, sum) = self.rules.newest;
             self.rules.is_sent = seen.try_send(Observation::Rules(revision, sum)).is_ok();
+        }
+        if !self.counted.is_sent {
+            let counted = self.counted.newest.clone();
+            self.counted.is_sent = seen.try_send(Observation::Counted(counted)).is_ok();
         }
     }
 }

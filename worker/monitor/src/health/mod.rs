@@ -42,6 +42,7 @@ use muster_health::checks::CheckResult;
 use muster_health::kernel_log::{BusId, BusMap, Cursor, Event, Scanner, TrustedWriters};
 use muster_health::rules::RuleSet;
 use muster_model::command::{GpuDescription, GpuHealth};
+use muster_model::desired::CountedFindings;
 use muster_model::health::{Component, Order};
 use muster_model::ids::{GpuUuid, HostId, Revision};
 use muster_model::time::MonotonicMs;
@@ -112,6 +113,8 @@ pub(crate) enum Observation {
     Checked(String, CheckResult),
     /// The leader has acknowledged all findings up to this sequence number.
     Acknowledged(u64),
+    /// Findings that the cluster counts against this host.
+    Counted(CountedFindings),
     /// The rules of this revision are in force; the fingerprint of their file, 0 if unknown.
     Rules(Revision, u64),
     /// Fetched rules of a revision.

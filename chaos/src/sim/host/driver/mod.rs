@@ -262,6 +262,8 @@ impl AgentDriver {
         if lock(&self.host.agent).desired_revision() == told {
             let host = self.host.settings.number;
             self.watch.acknowledge(heard);
+            let counted = lock(&self.host.agent).counted_findings().clone();
+            self.watch.compare(&counted);
             self.host
                 .judges
                 .with(|seen| seen.obedience.obeyed(host, leader, revision));

@@ -1,7 +1,7 @@
 //! Arbitrary health data.
 
 use muster_model::command::HealthCommand;
-use muster_model::desired::HealthDuties;
+use muster_model::desired::{CountedFindings, FindingKey, HealthDuties};
 use muster_model::health::{Component, DeviceAction, Finding, Order, Severity, WorkStep};
 use muster_model::heartbeat::WorkDone;
 use muster_model::ids::Revision;
@@ -69,14 +69,21 @@ pub(crate) fn work_done() -> impl Strategy<Value = WorkDone> {
 
 pub(crate) fn duties() -> impl Strategy<Value = HealthDuties> {
     let rules = (any::<u64>(), any::<u64>());
-    (any::<u64>(), rules, vec(order(), 0..3)).prop_map(|(heard, (rules, rules_sum), orders)| {
-        HealthDuties {
-            acknowledged: heard,
+    let key = (text(), component()).prop_map(|(rule, component)| FindingKey { rule, component });
+    let counted =
+        (any::<u64>(), vec(key, 0..3)).prop_map(|(recovered_at, findings)| CountedFindings {
+            recovered_at: Revision(recovered_at),
+            findings,
+        });
+    (any::<u64>(), rules, vec(order(), 0..3), counted).prop_map(
+        |(acknowledged, (rules, rules_fingerprint), orders, counted)| HealthDuties {
+            acknowledged,
             rules: Revision(rules),
-            rules_fingerprint: rules_sum,
+            rules_fingerprint,
             orders,
-        }
-    })
+            counted,
+        },
+    )
 }
 
 /// Any command about health.

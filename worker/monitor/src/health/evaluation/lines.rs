@@ -15,14 +15,14 @@ use crate::limits::XID_DETAILS_WAIT;
 use crate::metrics;
 
 /// The rule of all XIDs.
-const XID: &str = "xid";
+pub(super) const XID: &str = "xid";
 /// Metric of XIDs: 0 for those that are only logged, up to 3 for a GPU that does not work.
 const POLICY: &str = "policy";
 /// XIDs evaluated by their code, for which a log line adds details: the location of an XID 13, the
 /// registers of an XID 74.
 const WITH_DETAILS: [u32; 2] = [13, 74];
 /// The rule of all SXids.
-const SXID: &str = "sxid_fatal";
+pub(super) const SXID: &str = "sxid_fatal";
 
 impl RuleEvaluator {
     pub(super) fn line(&mut self, event: Event, text: &str) {

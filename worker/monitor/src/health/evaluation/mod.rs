@@ -4,6 +4,7 @@
 //! a writer after the findings that they record were passed on. A crash may therefore repeat a finding, but
 //! never lose one.
 
+mod counted;
 mod lines;
 pub(crate) mod notes;
 mod readings;
@@ -22,6 +23,7 @@ use muster_health::kernel_log::{BusMap, Xid};
 use muster_health::outbox::FINDINGS_WAITING_MAX;
 use muster_health::rules::{Clears, Codes, RuleSet};
 use muster_model::command::GpuHealth;
+use muster_model::desired::{CountedFindings, FindingKey};
 use muster_model::health::{Component, Finding, Severity, raw_evidence, with_detail};
 use muster_model::ids::{GpuUuid, Revision};
 use muster_model::time::{MonotonicMs, TimeMs};
@@ -37,6 +39,9 @@ use crate::health::{KnownFaults, Observation, Sample, THIS_HOST};
 use crate::limits::HEALTH_TICK;
 use crate::metrics;
 use crate::reports::{MonitorReport, ReportSender};
+
+/// The rule of boots that the scheduler did not order.
+const REBOOT_UNEXPECTED: &str = "reboot_unexpected";
 
 /// Properties of the host.
 pub(super) struct Host {
@@ -84,6 +89,12 @@ pub(super) struct RuleEvaluator {
     /// Findings passed on but not acknowledged, with the sequence numbers that the agent gives them.
     waiting: VecDeque<(u64, Finding)>,
     told: u64,
+    /// GPUs whose health was reported since the start.
+    reported: BTreeSet<GpuUuid>,
+    /// Findings that the cluster counts against this host.
+    counted: CountedFindings,
+    /// Counted findings without a reading, to be reported as over unless they are found.
+    unconfirmed: BTreeSet<FindingKey>,
     /// Unknown rules that were already logged.
     missed: BTreeSet<String>,
     writer: watch::Sender<Notes>,
@@ -118,6 +129,9 @@ impl RuleEvaluator {
             found,
             waiting: VecDeque::new(),
             told: 0,
+            reported: BTreeSet::new(),
+            counted: CountedFindings::default(),
+            unconfirmed: BTreeSet::new(),
             missed: BTreeSet::new(),
             writer,
             reports,
@@ -129,7 +143,7 @@ impl RuleEvaluator {
                 continue;
             };
             if evaluator.notes.are_of_another_boot {
-                evaluator.readings.resume_in_doubt(now, rule, component);
+                evaluator.readings.doubt(now, rule, component);
             } else {
                 evaluator.readings.resume(now, rule, component, *severity);
             }
@@ -143,7 +157,7 @@ impl RuleEvaluator {
     pub(super) fn rebooted(&mut self) {
         let evidence = "the host has booted, and the scheduler did not order it";
         self.find(
-            "reboot_unexpected",
+            REBOOT_UNEXPECTED,
             THIS_HOST,
             Severity::Degraded,
             "reboots",
@@ -199,6 +213,11 @@ impl RuleEvaluator {
                 self.rules_sum = rules.sum;
                 self.against.set_rules(&self.rules);
                 self.publish_faulty();
+                self.compare_counted();
+            }
+            Observation::Counted(counted) => {
+                self.counted = counted;
+                self.compare_counted();
             }
             Observation::Repaired(component) => {
                 self.readings.forget(&component);
@@ -246,6 +265,7 @@ impl RuleEvaluator {
             self.notes.signals.push((gpu, word.clone()));
         }
         if before.as_ref() == word.map(|(word, _)| word) {
+            self.confirm_signals(gpu);
             return;
         }
         if let Some(signal) = before.as_deref().and_then(signals::find) {
@@ -268,6 +288,7 @@ impl RuleEvaluator {
                 }
             }
         }
+        self.confirm_signals(gpu);
         self.write();
     }
 
@@ -337,7 +358,7 @@ impl RuleEvaluator {
             .iter()
             .find(|(rule, _, _)| *rule == id);
         let before = standing.map_or(Severity::Healthy, |(_, _, severity)| *severity);
-        if severity == before {
+        if severity == before && !self.confirm(&id) {
             return;
         }
         self.stands(&id, &THIS_HOST, severity);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use muster_health::kernel_log::Cursor;
 use muster_model::health::{Component, Finding, Severity};
-use muster_model::ids::GpuUuid;
+use muster_model::ids::{GpuUuid, Revision};
 use muster_supervisor::files;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -32,6 +32,8 @@ pub(crate) struct Notes {
     pub(crate) severities: Vec<(String, Component, Severity)>,
     /// Last signal of the backend for each faulty GPU.
     pub(crate) signals: Vec<(GpuUuid, String)>,
+    /// Recovery of the cluster after which all findings were last reported again; 0 if there was none.
+    pub(crate) recovered_at: Revision,
     /// Whether the host was rebooted since they were written: the leader may have cleared findings
     /// meanwhile.
     #[serde(skip)]

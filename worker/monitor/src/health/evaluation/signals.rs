@@ -74,6 +74,11 @@ pub(super) fn find(word: &str) -> Option<&'static Signal> {
     SIGNALS.iter().find(|signal| word.starts_with(signal.word))
 }
 
+/// The signal of a rule.
+pub(super) fn of_rule(rule: &str) -> Option<&'static Signal> {
+    SIGNALS.iter().find(|signal| signal.rule == rule)
+}
+
 /// The XID in a signal's name.
 pub(super) fn xid(word: &str) -> Option<u32> {
     word.strip_prefix(XID)?.parse().ok()
