@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use muster_client::{Client, ClientConfig};
 use muster_model::ids::JobId;
+use muster_ports::ReservedAddresses;
 use muster_proto::v1;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -58,6 +59,8 @@ pub struct Cluster {
     dev: Child,
     /// Files of the test itself.
     own: TempDir,
+    /// Ports of added members.
+    ports: Vec<ReservedAddresses>,
     _watchdog: Watchdog,
 }
 
@@ -122,6 +125,7 @@ impl Cluster {
             mounts: Vec::new(),
             dev,
             own,
+            ports: Vec::new(),
         }
     }
 
@@ -210,6 +214,17 @@ impl Cluster {
         self.workers.len() - 1
     }
 
+    /// Reserves an address on loopback as long as the cluster exists.
+    ///
+    /// # Panics
+    /// If there is no free port.
+    pub fn reserve_address(&mut self) -> String {
+        let reserved = ReservedAddresses::draw(1).unwrap();
+        let address = reserved.addresses()[0].to_string();
+        self.ports.push(reserved);
+        address
+    }
+
     /// Adds a replica with the configuration of the first one, with the next id and an address of its own,
     /// that is in no group: it joins the known replicas on its own, or waits to be added. Not started.
     /// Returns its index.
@@ -220,11 +235,7 @@ impl Cluster {
         let id = self.replicas.len() + 1;
         let name = format!("replica-{id}");
         let folder = self.folder.join(&name);
-        let port = {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            free.local_addr().unwrap()
-        };
-        let address = port.to_string();
+        let address = self.reserve_address();
         let mut settings = self.replicas[0].settings();
         settings["replica_id"] = id.into();
         settings["listen"] = address.as_str().into();

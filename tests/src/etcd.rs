@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use muster_ports::ReservedAddresses;
 use muster_tls::{PeerRole, issue};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -37,6 +37,7 @@ pub struct EtcdServer {
     /// `127.0.0.1:PORT`, or `https://127.0.0.1:PORT`.
     pub endpoint: String,
     peer: String,
+    _ports: ReservedAddresses,
     quota_bytes: u64,
     /// Whether it uses TLS with client certificates.
     is_secured: bool,
@@ -81,13 +82,11 @@ impl EtcdServer {
     }
 
     fn new(quota_bytes: u64) -> Self {
-        let free = || {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.local_addr().unwrap().to_string()
-        };
+        let ports = ReservedAddresses::draw(2).unwrap();
         Self {
-            endpoint: free(),
-            peer: free(),
+            endpoint: ports.addresses()[0].to_string(),
+            peer: ports.addresses()[1].to_string(),
+            _ports: ports,
             quota_bytes,
             is_secured: false,
             folder: tempfile::tempdir().unwrap(),

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use muster_ports::ReservedAddresses;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -49,6 +49,7 @@ pub async fn page(address: &str, path: &str) -> std::io::Result<String> {
 pub struct Prometheus {
     address: String,
     child: Child,
+    _ports: ReservedAddresses,
     _folder: TempDir,
 }
 
@@ -73,10 +74,8 @@ impl Prometheus {
         }
         let file = folder.path().join("prometheus.yaml");
         fs::write(&file, config).unwrap();
-        let address = {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.local_addr().unwrap().to_string()
-        };
+        let ports = ReservedAddresses::draw(1).unwrap();
+        let address = ports.addresses()[0].to_string();
         let log = fs::File::create(folder.path().join("log")).unwrap();
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", file.display()))
@@ -93,6 +92,7 @@ impl Prometheus {
         let mut prometheus = Self {
             address,
             child,
+            _ports: ports,
             _folder: folder,
         };
         eventually("Prometheus is ready", async || {

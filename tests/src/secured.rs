@@ -2,11 +2,11 @@
 //! replicas but the first have the authority's key.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use muster_client::{Client, ClientConfig, TlsSettings, Token};
+use muster_ports::ReservedAddresses;
 use muster_proto::v1;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -30,6 +30,7 @@ pub struct SecuredCluster {
     pub metrics: Vec<String>,
     folder: TempDir,
     members: Vec<Child>,
+    _ports: ReservedAddresses,
     _watchdog: Watchdog,
 }
 
@@ -56,17 +57,14 @@ impl SecuredCluster {
             .prefix("muster-test-")
             .tempdir()
             .unwrap();
-        let listeners: Vec<TcpListener> = (0..6)
-            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-            .collect();
-        let mut addresses: Vec<String> = listeners
-            .iter()
-            .map(|it| it.local_addr().unwrap().to_string())
-            .collect();
+        let ports = ReservedAddresses::draw(6).unwrap();
+        let mut addresses: Vec<String> =
+            ports.addresses().iter().map(ToString::to_string).collect();
         let metrics = addresses.split_off(3);
         let mut cluster = Self {
             addresses,
             metrics,
+            _ports: ports,
             _watchdog: Watchdog::over(folder.path().to_owned()),
             folder,
             members: Vec::new(),
@@ -83,7 +81,6 @@ impl SecuredCluster {
                 .await;
         }
         cluster.cert(&["worker", SECURED_WORKER]).await;
-        drop(listeners);
         for replica in 1..=3 {
             cluster.start_replica(replica, settings);
         }

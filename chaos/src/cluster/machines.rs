@@ -4,14 +4,19 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+use muster_model::desired::MASTER_PORT_MIN;
 use muster_model::ids::ReplicaId;
+use muster_ports::{PORTS, ReservedAddresses};
 use muster_scheduler::SchedulerConfig;
 
 use crate::cluster::network::{Network, ProxyTarget};
 use crate::cluster::{
     CLUSTER_ID, ClusterError, ClusterOptions, LibraryCommands, LocalCluster, Member, NetworkKind,
-    ReservedAddresses, failed,
+    failed,
 };
+
+// Gangs get their ports above those of processes that may be down for a while.
+const _: () = assert!(PORTS.end <= MASTER_PORT_MIN);
 
 /// Port of replicas that have their own host.
 const OWN_PORT: u16 = 7400;

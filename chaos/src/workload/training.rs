@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::{fs, io};
 
+use muster_ports::ReservedAddresses;
 use tokio::process::Command;
-
-use crate::cluster::ReservedAddresses;
 
 /// A training with bit-identical results with and without a cluster.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,11 @@
 //! Complete gangs as real processes: killed, preempted, damaged, and resumed to the same bits.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use muster_ports::ReservedAddresses;
 use serde_json::Value;
 
 const RANKS: usize = 4;
@@ -61,7 +61,8 @@ impl Job {
 
     /// Starts all ranks; `extra` is added to their environment.
     fn start(&self, extra: &[(&str, &str)]) -> Vec<Child> {
-        let port = free_port();
+        let reserved = ReservedAddresses::draw(1).expect("a free port");
+        let port = reserved.addresses()[0].port();
         (0..RANKS)
             .map(|rank| self.rank(rank, port, extra).spawn().expect("start a rank"))
             .collect()
@@ -114,11 +115,6 @@ fn step_of(path: &Path) -> Option<u64> {
         .strip_prefix("step_")?
         .parse()
         .ok()
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its number").port()
 }
 
 fn finish(ranks: Vec<Child>) -> Vec<Output> {
@@ -201,7 +197,8 @@ fn stubborn_ranks_heed_neither_the_flag_nor_sigterm() {
     let job = Job::new();
     fs::create_dir_all(job.control()).expect("the control folder");
     fs::write(job.control().join("preempt"), "{}").expect("the flag");
-    let port = free_port();
+    let reserved = ReservedAddresses::draw(1).expect("a free port");
+    let port = reserved.addresses()[0].port();
     let ranks: Vec<Child> = (0..RANKS)
         .map(|rank| {
             job.rank(rank, port, &[])
@@ -285,7 +282,8 @@ fn when_every_checkpoint_is_damaged_the_gang_says_so_and_is_not_run_again() {
 #[test]
 fn a_rank_of_another_attempt_is_turned_away() {
     let job = Job::new();
-    let port = free_port();
+    let reserved = ReservedAddresses::draw(1).expect("a free port");
+    let port = reserved.addresses()[0].port();
     let spawn = |rank, epoch, extra: &[&str]| {
         job.rank(rank, port, &[("MUSTER_EPOCH", epoch)])
             .args(extra)
@@ -310,7 +308,8 @@ fn a_rank_of_another_attempt_is_turned_away() {
 #[test]
 fn ranks_that_do_not_come_are_named() {
     let job = Job::new();
-    let port = free_port();
+    let reserved = ReservedAddresses::draw(1).expect("a free port");
+    let port = reserved.addresses()[0].port();
     let start = |rank| {
         job.rank(rank, port, &[])
             .args(["--rendezvous-seconds", "1"])

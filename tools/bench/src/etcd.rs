@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use http::uri::PathAndQuery;
-use muster_chaos::cluster::{ManagedProcess, ReservedAddresses};
+use muster_chaos::cluster::ManagedProcess;
+use muster_ports::ReservedAddresses;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use tonic::client::Grpc;

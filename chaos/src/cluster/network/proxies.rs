@@ -97,7 +97,7 @@ mod tests {
 
     use super::super::{Direction, Network};
     use super::*;
-    use crate::cluster::ReservedAddresses;
+    use muster_ports::ReservedAddresses;
 
     /// Long enough for anything sent on loopback to arrive.
     const QUIET: Duration = Duration::from_millis(300);

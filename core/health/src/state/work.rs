@@ -125,10 +125,8 @@ impl HealthState {
             let Some(condition) = self.conditions.get(&component) else {
                 continue;
             };
-            let of_workers =
-                counted_rules(rules, condition).filter(|rule| rule.is_read_by_workers());
-            counted.extend(of_workers.map(|rule| FindingKey {
-                rule: rule.id.clone(),
+            counted.extend(counted_rules(rules, condition).map(|rule| FindingKey {
+                rule: rule.to_owned(),
                 component: component.clone(),
             }));
         }
@@ -276,29 +274,28 @@ fn is_repeated(condition: &Condition) -> bool {
     is_lemon || condition.strikes_at(condition.since) >= THOROUGH_STRIKES
 }
 
-/// Rules that restrict or suspect a component, or keep it out of placement until a reading ends that.
+/// Ids of workers' rules that restrict or suspect a component, or keep it out of placement until a reading
+/// ends that.
 fn counted_rules<'a>(
     rules: &'a RuleSet,
     condition: &'a Condition,
-) -> impl Iterator<Item = &'a Rule> {
+) -> impl Iterator<Item = &'a str> {
     let is_accused = matches!(
         condition.phase,
         Phase::Suspect | Phase::Draining | Phase::Blocked
     );
     let accusation = condition.accusation().filter(|_| is_accused);
-    let restrictions = condition.holds.iter().map(|held| &held.rule);
-    let suspicions = condition.suspected.iter().map(|suspected| &suspected.rule);
-    let accusations = accusation
-        .into_iter()
-        .chain(&condition.pending)
-        .map(|change| &change.rule);
-    let ended_by_a_reading = accusations
-        .filter_map(|id| rules.rule(id))
-        .filter(|rule| rule.clears == Clears::Reading);
-    restrictions
-        .chain(suspicions)
-        .filter_map(|id| rules.rule(id))
-        .chain(ended_by_a_reading)
+    let accusations = accusation.into_iter().chain(&condition.pending);
+    let accusing = accusations.map(|change| &*change.rule).filter(|id| {
+        let rule = rules.rule(id);
+        rule.is_some_and(|rule| rule.clears == Clears::Reading)
+    });
+    let restricting = condition.holds.iter().map(|held| &*held.rule);
+    let suspecting = condition.suspected.iter().map(|suspected| &*suspected.rule);
+    restricting.chain(suspecting).chain(accusing).filter(|id| {
+        let rule = rules.rule(id);
+        rule.is_some_and(Rule::is_read_by_workers)
+    })
 }
 
 /// Reach of a repair; 0 for actions that are not repairs.

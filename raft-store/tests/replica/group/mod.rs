@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use muster_ports::ReservedAddresses;
 use muster_raft_store::{Config, Handle, OpenError, Peer, ProposeError, raft_service};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -17,15 +18,17 @@ pub(crate) struct Node {
     pub(crate) id: u64,
     pub(crate) address: SocketAddr,
     pub(crate) directory: TempDir,
+    _reserved: ReservedAddresses,
     running: Option<(Runtime, Handle<Counter>)>,
 }
 
 impl Node {
-    async fn new(id: u64) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    fn new(id: u64) -> Self {
+        let reserved = ReservedAddresses::draw(1).unwrap();
         Self {
             id,
-            address: listener.local_addr().unwrap(),
+            address: reserved.addresses()[0],
+            _reserved: reserved,
             directory: TempDir::new().unwrap(),
             running: None,
         }
@@ -104,7 +107,7 @@ impl Cluster {
     pub(crate) async fn start(adjust: impl Fn(&mut Config)) -> Self {
         let mut nodes = Vec::new();
         for id in 1..=3 {
-            let mut node = Node::new(id).await;
+            let mut node = Node::new(id);
             node.start(&adjust).await;
             nodes.push(node);
         }

@@ -2,12 +2,12 @@
 //! systemd as they declare.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use muster_ports::ReservedAddresses;
 use muster_tests::{eventually, muster_binary, page, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -115,16 +115,12 @@ const WORD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The value of a unit's `WatchdogSec=3s` that the service gets, in microseconds.
 const PATIENCE_MICROS: &str = "3000000";
 
-fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
-}
-
 /// A service that uses this test as its systemd. It ends when it is dropped.
 struct Service {
     child: Child,
     ear: UnixDatagram,
     metrics: String,
+    _ports: ReservedAddresses,
     _folder: TempDir,
 }
 
@@ -134,7 +130,8 @@ impl Service {
         let socket = folder.path().join("notify");
         let ear = UnixDatagram::bind(&socket).unwrap();
         ear.set_read_timeout(Some(WORD_TIMEOUT)).unwrap();
-        let metrics = free_address();
+        let ports = ReservedAddresses::draw(1).unwrap();
+        let metrics = ports.addresses()[0].to_string();
         let child = Command::new(muster_binary())
             .args([role, "--metrics-listen", &metrics, "--data-dir"])
             .arg(folder.path().join("data"))
@@ -150,6 +147,7 @@ impl Service {
             child,
             ear,
             metrics,
+            _ports: ports,
             _folder: folder,
         }
     }
@@ -184,7 +182,8 @@ impl Drop for Service {
 
 #[tokio::test]
 async fn a_replica_tells_systemd_that_it_serves_lives_and_stops() {
-    let address = free_address();
+    let reserved = ReservedAddresses::draw(1).unwrap();
+    let address = reserved.addresses()[0].to_string();
     let peers = format!("1={address}");
     let mut replica = Service::start("scheduler", &["--listen", &address, "--peers", &peers]);
     replica.hear("READY=1");
@@ -205,8 +204,12 @@ async fn a_replica_tells_systemd_that_it_serves_lives_and_stops() {
 /// others; a load balancer must not send it requests.
 #[tokio::test]
 async fn a_replica_without_a_majority_is_up_and_not_ready() {
-    let address = free_address();
-    let peers = format!("1={address},2={},3={}", free_address(), free_address());
+    let reserved = ReservedAddresses::draw(3).unwrap();
+    let [address, second, third] = reserved.addresses() else {
+        panic!("expected three addresses");
+    };
+    let address = address.to_string();
+    let peers = format!("1={address},2={second},3={third}");
     let replica = Service::start("scheduler", &["--listen", &address, "--peers", &peers]);
     replica.hear("READY=1");
     replica.hear("STATUS=knows no leader");
@@ -218,7 +221,8 @@ async fn a_replica_without_a_majority_is_up_and_not_ready() {
 
 #[tokio::test]
 async fn an_agent_is_up_without_a_leader_and_ready_with_one() {
-    let address = free_address();
+    let reserved = ReservedAddresses::draw(1).unwrap();
+    let address = reserved.addresses()[0].to_string();
     // The tests may run as root.
     let alone = ["--cgroups", "off", "--gpus", "none", "--tasks-allow-root"];
     let agent = Service::start(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use muster_ports::ReservedAddresses;
 use muster_tests::{Cluster, Run, Shape, eventually, muster};
 use serde_json::Value;
 
@@ -46,10 +47,8 @@ async fn wrong_words_are_usage_errors_that_show_the_way() {
 
 #[tokio::test]
 async fn without_a_cluster_the_address_and_the_way_out_are_named() {
-    let nowhere = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap().to_string()
-    };
+    let reserved = ReservedAddresses::draw(1).unwrap();
+    let nowhere = reserved.addresses()[0].to_string();
     let run = run(&["job", "list", "--address", &nowhere]).await;
     run.fails(
         1,

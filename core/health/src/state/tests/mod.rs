@@ -12,6 +12,7 @@ use crate::component::Actor;
 use crate::guard_rails::GroupKind;
 use crate::rules::{Mode, RuleSet};
 
+mod counted;
 mod figures;
 
 /// A cluster of 100 hosts with eight GPUs, in racks of ten.

@@ -145,13 +145,10 @@ fn add_warm_host(cluster: &mut Cluster) {
         lines
     });
     let timeline = cluster.write("timeline.csv", &timeline);
-    let address = {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        free.local_addr().unwrap()
-    };
+    let address = cluster.reserve_address();
     let warm = cluster.add_worker("node03", |settings| {
         settings["gpus"]["simulated"]["timeline"] = timeline.to_str().unwrap().into();
-        settings["metrics_listen"] = address.to_string().into();
+        settings["metrics_listen"] = address.as_str().into();
     });
     cluster.workers[warm].start();
 }

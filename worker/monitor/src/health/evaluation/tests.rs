@@ -2,6 +2,7 @@
 
 use muster_health::checks::{CheckEnd, Dialect, read};
 use muster_health::kernel_log::{Cursor, Event, HostFinding, Scanner, SmLocation, TrustedWriters};
+use muster_model::ids::HostId;
 use muster_supervisor::lease::clock::LeaseClock;
 
 use super::*;
@@ -419,4 +420,95 @@ async fn rules_that_say_what_is_known_are_taken_without_being_fetched() {
         rig.see(Observation::Rules(Revision(revision), sum)).await;
         assert_eq!(rig.evaluator.revision, Revision(3));
     }
+}
+
+fn counted(recovered_at: u64, findings: &[(&str, Component)]) -> Observation {
+    Observation::Counted(CountedFindings {
+        recovered_at: Revision(recovered_at),
+        findings: findings
+            .iter()
+            .map(|(rule, component)| FindingKey {
+                rule: (*rule).to_owned(),
+                component: component.clone(),
+            })
+            .collect(),
+    })
+}
+
+/// The cluster was recovered from a backup made while the mount hung: the agent has been restarted since,
+/// and knows nothing of it.
+#[tokio::test(start_paused = true)]
+async fn a_fault_that_only_the_cluster_counts_is_reported_as_over_once_it_reads_healthy() {
+    let mount = |timeouts| {
+        let metrics = [("missing", 0), ("timeouts", timeouts)];
+        Observation::Samples(vec![Sample::new("mount_missing", THIS_HOST, &metrics)])
+    };
+    let mut rig = Rig::new();
+    for _ in 0..3 {
+        assert!(rig.see(mount(0)).await.is_empty());
+    }
+    let component = Component::Host(HostId(7));
+    let counts = counted(100, &[("mount_missing", component)]);
+    assert!(rig.see(counts).await.is_empty());
+    assert_eq!(rig.see(mount(0)).await, ["host mount_missing healthy =0"]);
+    assert!(rig.see(mount(0)).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recovered_cluster_receives_standing_findings_again_and_no_other_one_does() {
+    let full = || {
+        let metrics = [("refused", 1)];
+        Observation::Samples(vec![Sample::new("disk_free", THIS_HOST, &metrics)])
+    };
+    let mut rig = Rig::new();
+    let found = ["host disk_free fatal refused=1"];
+    assert_eq!(rig.see(full()).await, found);
+    let held = ["gpu 1 mem_leak degraded held_mib=1"];
+    assert_eq!(rig.health(FIRST, faulted("memory-held", "")).await, held);
+    assert!(rig.see(full()).await.is_empty());
+    // The leader knows both.
+    let both = [
+        ("disk_free", Component::Host(HostId(7))),
+        ("mem_leak", Component::Gpu(FIRST)),
+    ];
+    assert!(rig.see(counted(0, &both)).await.is_empty());
+    assert!(rig.see(full()).await.is_empty());
+    let mut restarted = rig.restarted();
+    restarted.evaluator.tell().await;
+    while restarted.incoming.try_recv().is_ok() {}
+    assert!(restarted.see(full()).await.is_empty());
+    assert_eq!(restarted.see(counted(100, &[])).await, held);
+    assert_eq!(restarted.see(full()).await, found);
+    // Once for each recovery, also across a restart.
+    let mut next = restarted.restarted();
+    next.evaluator.tell().await;
+    while next.incoming.try_recv().is_ok() {}
+    assert!(next.see(counted(100, &[])).await.is_empty());
+    assert!(next.see(full()).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn signals_and_site_checks_are_compared_once_they_are_known() {
+    let mut rig = Rig::new();
+    let counts = counted(
+        0,
+        &[
+            ("mem_leak", Component::Gpu(FIRST)),
+            ("mem_leak", Component::Gpu(SECOND)),
+            ("check:disk", Component::Host(HostId(7))),
+            ("xid", Component::Gpu(FIRST)),
+        ],
+    );
+    assert!(rig.see(counts).await.is_empty());
+    let free = rig.health(FIRST, GpuHealth::Healthy).await;
+    assert_eq!(free, ["gpu 1 mem_leak healthy held_mib=0"]);
+    let held = rig.health(SECOND, faulted("memory-held", "")).await;
+    assert_eq!(held, ["gpu 2 mem_leak degraded held_mib=1"]);
+    let result = || {
+        let result = read(Dialect::Nagios, CheckEnd::Exited(0), "DISK");
+        Observation::Checked("disk".to_owned(), result)
+    };
+    let well = ["host check:disk healthy result=0"];
+    assert_eq!(rig.see(result()).await, well);
+    assert!(rig.see(result()).await.is_empty());
 }

@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 
-use muster_model::desired::MASTER_PORT_MIN;
-
 /// Candidate ports: below those of gangs (`MASTER_PORT`) and below the kernel's range for outgoing
 /// connections (from 32768 on), either of which could take the port of a process that is briefly down.
-const PORTS: std::ops::Range<u16> = 10_000..MASTER_PORT_MIN;
+pub const PORTS: Range<u16> = 10_000..20_000;
 /// Maximum attempts to find a free port.
 const TRIES_MAX: usize = 1_000;
 
