@@ -71,3 +71,17 @@ pub enum AccessCommand {
         host: String,
     },
 }
+
+impl AccessCommand {
+    /// Key of the client's request.
+    pub const fn request_mut(&mut self) -> &mut RequestKey {
+        match self {
+            Self::AddUser { request, .. }
+            | Self::RemoveUser { request, .. }
+            | Self::RotateToken { request, .. }
+            | Self::AddJoinToken { request, .. }
+            | Self::RevokeJoinToken { request, .. }
+            | Self::UseJoinToken { request, .. } => request,
+        }
+    }
+}

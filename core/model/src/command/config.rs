@@ -58,4 +58,14 @@ impl ConfigCommand {
             Self::SetQueue { .. } | Self::ConfigureQueues { .. } | Self::SetTopology { .. } => None,
         }
     }
+
+    /// Key of the client's request; `None` for commands of the leader.
+    pub const fn request_mut(&mut self) -> Option<&mut RequestKey> {
+        match self {
+            Self::SetQueue { request, .. }
+            | Self::ConfigureQueues { request, .. }
+            | Self::SetTopology { request, .. } => Some(request),
+            Self::SetJobDefaults { .. } => None,
+        }
+    }
 }

@@ -111,4 +111,17 @@ impl HealthCommand {
             Self::SetRules { .. } | Self::ResetBreaker { .. } => None,
         }
     }
+
+    /// Key of the client's request; `None` for commands of the leader.
+    pub const fn request_mut(&mut self) -> Option<&mut RequestKey> {
+        match self {
+            Self::SetRules { request, .. } | Self::ResetBreaker { request, .. } => Some(request),
+            Self::Report { .. }
+            | Self::Work { .. }
+            | Self::Tick { .. }
+            | Self::DrainLemon { .. }
+            | Self::Restarted { .. }
+            | Self::ShipRules { .. } => None,
+        }
+    }
 }

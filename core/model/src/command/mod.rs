@@ -239,6 +239,36 @@ impl Command {
             | Self::Access(_) => None,
         }
     }
+
+    /// Key of the client's request; `None` for commands of the leader.
+    pub const fn request_mut(&mut self) -> Option<&mut RequestKey> {
+        match self {
+            Self::SubmitJob { request, .. }
+            | Self::SubmitPipeline { request, .. }
+            | Self::CancelJob { request, .. }
+            | Self::SuspendJob { request, .. }
+            | Self::ResumeJob { request, .. }
+            | Self::Block { request, .. }
+            | Self::Unblock { request, .. } => Some(request),
+            Self::Config(command) => command.request_mut(),
+            Self::Health(command) => command.request_mut(),
+            Self::Access(command) => Some(command.request_mut()),
+            Self::LeadershipStarted { .. }
+            | Self::Host(_)
+            | Self::Place(_)
+            | Self::SwapMember(_)
+            | Self::ReportTask(_)
+            | Self::ReleaseGang { .. }
+            | Self::StopAttempt { .. }
+            | Self::ExpireBlocks { .. }
+            | Self::Checkpoint(_)
+            | Self::Claim(_)
+            | Self::DropClaim { .. }
+            | Self::SetAllocationBasis { .. }
+            | Self::RecordReplicas { .. }
+            | Self::Prune { .. } => None,
+        }
+    }
 }
 
 /// Registration of a host by its agent.
