@@ -34,6 +34,7 @@ pub use member::Member;
 use muster_client::{Client, ClientConfig, ClientError, TlsSettings};
 use muster_model::ids::ReplicaId;
 use muster_model::timings::Timings;
+use muster_ports::ReservedAddresses;
 use muster_proto::v1;
 use muster_scheduler::{LogSettings, RaftTimings, SchedulerConfig};
 use muster_worker::monitor::gpu::{GpuBackend as _, NvmlBackend};
