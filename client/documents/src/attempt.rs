@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_says_whose_signal_it_was_and_what_the_memory_came_to() {
+    fn an_exit_names_the_sender_of_its_signal_and_the_peak_memory() {
         let killed = v1::Exit {
             signal: Some(9),
             out_of_memory: true,
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_says_who_wanted_it_and_names_its_host() {
+    fn a_stop_reason_names_its_origin_and_host() {
         use v1::stop_reason::{Kind, Plain};
         let drained = v1::StopReason {
             kind: Some(Kind::DrainHostId(7)),

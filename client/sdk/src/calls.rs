@@ -259,8 +259,8 @@ impl Attempts {
                 cause
             }
             Outcome::Silent(limit) => {
-                let said_before = self.failures.iter().any(|it| it.address == address);
-                if said_before && self.remaining().is_zero() {
+                let has_failed_before = self.failures.iter().any(|it| it.address == address);
+                if has_failed_before && self.remaining().is_zero() {
                     // The end of the operation cut this attempt short: the replica's earlier failure is
                     // more informative.
                     return Ok(());
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_goes_past_whoever_is_down_or_silent_to_the_one_that_leads() {
+    async fn a_call_skips_dead_and_silent_replicas_and_reaches_the_leader() {
         let (result, asked, broken) = tried(|address| match address {
             "a:1" => Some(Err(Failure::Unreachable("refused".to_owned()))),
             "b:1" => None,
@@ -393,10 +393,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_ended_the_last_call_is_known_and_that_nobody_did() {
+    async fn the_replica_that_answered_the_last_call_is_known() {
         let calls = Calls::seeded(ClientConfig::new(["a:1", "b:1"]), 7);
         assert_eq!(calls.answered_by(), None);
-        let said = |answer: fn(&str) -> Result<u8, Failure>| {
+        let answerer = |answer: fn(&str) -> Result<u8, Failure>| {
             let carry = move |address: String| async move { answer(&address) };
             let call = calls.run(OPERATION, carry, |_| ());
             async {
@@ -404,19 +404,19 @@ mod tests {
                 calls.answered_by()
             }
         };
-        let answered = said(|address| match address {
+        let answered = answerer(|address| match address {
             "a:1" => Err(Failure::Unreachable("refused".to_owned())),
             _ => Ok(1),
         });
         assert_eq!(answered.await.as_deref(), Some("b:1"));
-        let refused = said(|_| Err(Failure::Answered(Status::invalid_argument("no"))));
+        let refused = answerer(|_| Err(Failure::Answered(Status::invalid_argument("no"))));
         assert!(refused.await.is_some());
-        let silent = said(|_| Err(Failure::Answered(not_leader(None))));
+        let silent = answerer(|_| Err(Failure::Answered(not_leader(None))));
         assert_eq!(silent.await, None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_nobody_answers_ends_and_names_what_was_tried() {
+    async fn an_unanswered_call_ends_and_names_the_replicas_that_it_tried() {
         let began = Instant::now();
         let (result, asked, _) = tried(|address| match address {
             "a:1" => Some(Err(Failure::Unreachable("refused".to_owned()))),
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_queue_is_a_refusal_but_for_those_who_wait_for_room() {
+    async fn a_full_queue_is_a_refusal_unless_the_caller_waits_for_room() {
         let (error, asked) = ends_while_full(false).await;
         assert_eq!((error.reason(), asked), (Some("QUEUE_FULL"), 1));
         let (error, asked) = ends_while_full(true).await;
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_takes_longer_than_most_is_given_its_time() {
+    async fn an_attempt_may_have_a_longer_deadline_than_the_default() {
         let calls = Calls::seeded(ClientConfig::new(["a:1"]), 7);
         let carry = |_: String| async {
             tokio::time::sleep(Duration::from_secs(6)).await;

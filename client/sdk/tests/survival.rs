@@ -64,7 +64,7 @@ async fn a_redirect_leads_to_the_leader_and_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_makes_no_second_job() {
+async fn a_lost_answer_creates_no_second_job() {
     let (cluster, first, second) = two_replicas();
     first.will([Act::ServeAndLose(Status::unavailable("going down"))]);
     let client = client(&[&first.address, &second.address]).await;
@@ -80,7 +80,7 @@ async fn a_lost_answer_makes_no_second_job() {
 }
 
 #[tokio::test]
-async fn an_election_is_waited_for() {
+async fn calls_wait_for_an_election() {
     let (_cluster, first, second) = two_replicas();
     first.will([Act::Refuse(not_leader(None)), Act::Refuse(not_leader(None))]);
     second.will([Act::Refuse(not_leader(None))]);
@@ -90,7 +90,7 @@ async fn an_election_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_dead_replica_is_passed_over() {
+async fn a_dead_replica_is_skipped() {
     let (_cluster, alive, _) = two_replicas();
     let client = client(&[&nowhere().await.unwrap(), &alive.address]).await;
     let submitted = client.submit_job(v1::JobSpec::default()).await.unwrap();
@@ -110,24 +110,24 @@ async fn a_hanging_replica_costs_one_short_deadline() {
 }
 
 #[tokio::test]
-async fn a_replica_is_told_how_long_an_answer_is_waited_for_and_a_stream_may_take_any_time() {
+async fn calls_carry_their_deadline_and_streams_have_none() {
     let (_cluster, replica, _) = two_replicas();
     let client = client(&[&replica.address]).await;
     client.submit_job(v1::JobSpec::default()).await.unwrap();
     lock(&replica.replica.watches).push_back(vec![Ok(events(2))]);
     let mut watch = client.watch(Some(Revision(1)), WatchFilter::default());
     watch.next().await.unwrap();
-    let patience = lock(&replica.replica.patience).clone();
-    let [Some(told), None] = &patience[..] else {
-        panic!("{patience:?}");
+    let deadlines = lock(&replica.replica.deadlines).clone();
+    let [Some(sent), None] = &deadlines[..] else {
+        panic!("{deadlines:?}");
     };
     // Connecting takes a part of the half second of an attempt.
-    let told: u64 = told.strip_suffix('u').unwrap().parse().unwrap();
-    assert!((100_000..=500_000).contains(&told), "{told}");
+    let sent: u64 = sent.strip_suffix('u').unwrap().parse().unwrap();
+    assert!((100_000..=500_000).contains(&sent), "{sent}");
 }
 
 #[tokio::test]
-async fn that_the_time_is_over_is_no_answer_of_a_replica() {
+async fn an_expired_deadline_is_not_an_answer_of_a_replica() {
     let (_cluster, replica, _) = two_replicas();
     let over = || Act::Refuse(Status::cancelled("Timeout expired"));
     replica.will([over(), over(), over()]);
@@ -147,7 +147,7 @@ async fn that_the_time_is_over_is_no_answer_of_a_replica() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_there_is_told_with_every_address() {
+async fn an_unreachable_cluster_is_reported_with_every_address() {
     let (one, two) = (nowhere().await.unwrap(), nowhere().await.unwrap());
     let mut config = config(&[&one, &two]);
     config.unreachable_deadline = Duration::ZERO;
@@ -163,7 +163,7 @@ async fn a_cluster_that_is_not_there_is_told_with_every_address() {
 }
 
 #[tokio::test]
-async fn a_replica_that_wants_tls_is_told_of_at_once() {
+async fn a_replica_that_requires_tls_is_reported_at_once() {
     // Answer of a TLS server to anything but TLS: an alert.
     const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -191,7 +191,7 @@ async fn a_replica_that_wants_tls_is_told_of_at_once() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_a_leader_is_given_up_at_the_deadline() {
+async fn calls_to_a_cluster_without_a_leader_fail_at_the_deadline() {
     let (_cluster, replica, _) = two_replicas();
     replica.will((0..10_000).map(|_| Act::Refuse(not_leader(None))));
     let mut config = config(&[&replica.address]);
@@ -206,7 +206,7 @@ async fn a_cluster_without_a_leader_is_given_up_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_refusal_comes_at_once_with_its_facts() {
+async fn a_refusal_is_returned_at_once_with_its_details() {
     let (_cluster, replica, _) = two_replicas();
     let facts = [("queue", "night".to_owned()), ("limit", "3".to_owned())];
     let refusal = error(
@@ -255,7 +255,7 @@ async fn pages_are_read_until_enough() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_elsewhere_without_gap_or_duplicate() {
+async fn a_watch_continues_at_another_replica_without_gap_or_duplicate() {
     let (_cluster, first, second) = two_replicas();
     let dying = Err(Status::unavailable("replica stops"));
     let bookmark = v1::WatchResponse {
@@ -290,7 +290,7 @@ async fn a_watch_goes_on_elsewhere_without_gap_or_duplicate() {
 }
 
 #[tokio::test]
-async fn a_watch_survives_that_its_replica_is_killed() {
+async fn a_watch_survives_the_death_of_its_replica() {
     let (_cluster, mut first, second) = two_replicas();
     lock(&first.replica.watches).push_back(vec![Ok(events(2))]);
     lock(&second.replica.watches).push_back(vec![Ok(events(3))]);
@@ -324,7 +324,7 @@ async fn a_watch_survives_that_its_replica_is_killed() {
 }
 
 #[tokio::test]
-async fn forgotten_events_are_an_error_and_never_a_gap() {
+async fn compacted_events_are_an_error_and_never_a_gap() {
     let (_cluster, replica, _) = two_replicas();
     replica.will([Act::Refuse(compacted(Revision(90)))]);
     let client = client(&[&replica.address]).await;
@@ -337,7 +337,7 @@ async fn forgotten_events_are_an_error_and_never_a_gap() {
 }
 
 #[tokio::test]
-async fn waiting_for_a_job_looks_again_after_its_events() {
+async fn waiting_for_a_job_reads_it_again_after_its_events() {
     let (_cluster, replica, _) = two_replicas();
     lock(&replica.replica.phases).extend([v1::JobPhase::Running, v1::JobPhase::Failed]);
     lock(&replica.replica.watches).push_back(vec![Ok(events(2))]);
@@ -348,7 +348,7 @@ async fn waiting_for_a_job_looks_again_after_its_events() {
 }
 
 #[tokio::test]
-async fn output_goes_on_at_the_byte_where_it_was_cut() {
+async fn output_resumes_at_the_byte_where_it_was_interrupted() {
     let (_cluster, first, second) = two_replicas();
     let begin = v1::StreamLogsResponse {
         attempt: 2,
@@ -386,7 +386,7 @@ async fn output_goes_on_at_the_byte_where_it_was_cut() {
 }
 
 #[tokio::test]
-async fn output_that_is_not_followed_is_given_up_at_the_deadline_of_a_call() {
+async fn output_that_is_not_followed_fails_at_the_deadline_of_a_call() {
     let (_cluster, replica, _) = two_replicas();
     replica.will((0..10_000).map(|_| Act::Refuse(not_leader(None))));
     let mut config = config(&[&replica.address]);
@@ -400,13 +400,13 @@ async fn output_that_is_not_followed_is_given_up_at_the_deadline_of_a_call() {
     });
     let error = logs.next().await.unwrap_err();
     assert!(
-        matches!(error, ClientError::DeadlineExceeded { deadline: told, .. } if told == deadline),
+        matches!(error, ClientError::DeadlineExceeded { deadline: reported, .. } if reported == deadline),
         "{error}"
     );
 }
 
 #[tokio::test]
-async fn output_of_which_nothing_had_come_goes_on_where_its_reader_began() {
+async fn output_interrupted_before_its_first_byte_restarts_at_the_requested_position() {
     let position = v1::LogPosition {
         stdout_bytes: 10,
         stderr_bytes: 4,
@@ -466,7 +466,7 @@ fn chunk(bytes: &'static [u8]) -> v1::ExportStateResponse {
 }
 
 #[tokio::test]
-async fn an_export_that_is_cut_off_begins_anew() {
+async fn an_interrupted_export_restarts() {
     let (_cluster, first, second) = two_replicas();
     let dying = Err(Status::unavailable("going down"));
     lock(&first.replica.exports).push_back(vec![Ok(head(4)), Ok(chunk(b"ab")), dying]);
@@ -485,7 +485,7 @@ async fn an_export_that_is_cut_off_begins_anew() {
 }
 
 #[tokio::test]
-async fn an_export_that_lost_its_end_is_not_taken_for_whole() {
+async fn a_truncated_export_is_not_accepted_as_complete() {
     let cluster = Arc::new(Cluster::default());
     let replica = Running::start(&cluster).unwrap();
     for _ in 0..3 {
@@ -497,7 +497,7 @@ async fn an_export_that_lost_its_end_is_not_taken_for_whole() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_knows_no_exports_is_told_apart() {
+async fn a_cluster_without_exports_is_recognized() {
     let cluster = Arc::new(Cluster::default());
     let replica = Running::start(&cluster).unwrap();
     replica.will([Act::Refuse(Status::unimplemented(""))]);

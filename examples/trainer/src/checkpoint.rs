@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_or_damaged_checkpoint_is_refused_for_good() {
+    fn an_unfinished_or_damaged_checkpoint_is_refused_permanently() {
         let home = tempfile::tempdir().unwrap();
         let folder = CheckpointFolder::open(home.path()).unwrap();
         let path = folder.write(&state(50)).unwrap().path;

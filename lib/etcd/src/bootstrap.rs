@@ -93,10 +93,10 @@ fn list(members: &BTreeMap<u64, String>) -> String {
         return "none".to_owned();
     }
     let members = members.iter();
-    let words: Vec<String> = members
+    let entries: Vec<String> = members
         .map(|(id, address)| format!("{id} ({address})"))
         .collect();
-    words.join(", ")
+    entries.join(", ")
 }
 
 /// Result of one poll.
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_not_founded_anew() {
+    fn an_existing_cluster_is_not_bootstrapped_again() {
         let keys = Keys::new(None, "lab");
         let value = records::encode(&Bootstrap {
             format: FORMAT,

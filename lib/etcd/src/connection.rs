@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_has_an_end() {
+    fn the_end_of_a_prefix_range_follows_all_its_keys() {
         assert_eq!(end_of("/muster/a/"), b"/muster/a0");
         assert_eq!(end_of(""), [0]);
     }

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stale_goes_first_and_what_is_missing_or_other_is_written() {
+    fn stale_keys_are_removed_first_and_missing_or_different_ones_written() {
         let mut present = contents(&[("a", "1"), ("b", "2"), ("z", "9")]);
         let wanted = contents(&[("a", "1"), ("b", "3"), ("c", "4")]);
         let changes = changes(&present, &wanted);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_such_as_etcd_takes() {
+    fn batches_stay_within_the_limits_of_etcd() {
         let large: Arc<str> = "x".repeat(BATCH_BYTES_MAX / 3).into();
         let small: Arc<str> = "y".into();
         let puts = (0..1_000).map(|index| {

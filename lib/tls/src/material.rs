@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_is_the_certificate_in_force_of_what_the_process_is() {
+    fn the_expiry_metric_shows_the_certificate_in_use_of_the_processs_own_role() {
         let folder = tempfile::tempdir().unwrap();
         authority(folder.path(), "test").unwrap();
         let own = replica(folder.path(), "own", 10);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_its_kind_with_facts_and_a_text_and_is_read_back() {
+    fn an_event_document_has_kind_text_and_details_and_is_read_back() {
         let event = event(Kind::TaskStarted(v1::TaskStarted {
             job_id: 2,
             unit: 1,

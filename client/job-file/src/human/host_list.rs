@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_list_says_what_is_wrong() {
+    fn an_invalid_list_is_explained() {
         let cases = [
             ("", "a name is empty"),
             ("a,,b", "a name is empty"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn no_list_is_too_deep_or_too_wide_to_be_refused() {
+    fn lists_with_too_long_names_are_rejected_at_any_depth() {
         let deep = "[1]".repeat(100_000);
         let wide = format!("n[{}1]", "0".repeat(70_000));
         let long = format!("n{}[1-2]", "x".repeat(NAME_BYTES_MAX));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_are_dropped() {
+    fn duplicate_hosts_are_dropped() {
         let names = expand_all(&["node[1-2]", "node[2-3]"]);
         let expected: Vec<String> = ["node1", "node2", "node3"].map(str::to_owned).to_vec();
         assert_eq!(names, Ok(expected));

@@ -133,12 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_placed_at_what_holds_it() {
+    fn an_absent_field_is_located_at_its_parent() {
         assert_eq!(locate(TEXT, "groups[1].command"), Some((5, 5)));
     }
 
     #[test]
-    fn json_is_searched_the_same_way() {
+    fn fields_of_json_are_found() {
         let text = "{\n  \"groups\": [\n    {\"count\": 0}\n  ]\n}\n";
         assert_eq!(locate(text, "groups[0].count"), Some((3, 15)));
     }

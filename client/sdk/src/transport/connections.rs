@@ -78,8 +78,8 @@ impl Connections {
         }
         // These addresses come from replicas: any server may listen there.
         if self.credential.is_some() && !self.dialer.is_secure() && !is_loopback(address) {
-            let told = "a token is not sent over a connection that others can read";
-            return Err(Failure::Unreachable(told.to_owned()));
+            let cause = "a token is not sent over a connection that others can read";
+            return Err(Failure::Unreachable(cause.to_owned()));
         }
         let endpoint = parse(address, connect_deadline)
             .map_err(|error| Failure::Unreachable(innermost(&error)))?;
@@ -160,8 +160,8 @@ fn tls_mismatch(error: &(dyn Error + 'static)) -> Option<Failure> {
 }
 
 fn too_plain() -> Failure {
-    let told = "it speaks TLS, and this side does not".to_owned();
-    Failure::TlsMismatch(TlsMismatch::PeerEncrypts, told)
+    let cause = "it speaks TLS, and this side does not".to_owned();
+    Failure::TlsMismatch(TlsMismatch::PeerEncrypts, cause)
 }
 
 /// Whether the error shows that the connection was not accepted: a probe would reveal no more.
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_token_does_not_go_in_the_clear_to_where_others_say_that_a_replica_is() {
+    async fn a_token_is_not_sent_unencrypted_to_an_address_reported_by_replicas() {
         let config = ClientConfig {
             token: Some(Token::random("ada")),
             ..ClientConfig::new(["127.0.0.1:1"])
@@ -237,14 +237,14 @@ mod tests {
         let connections = Connections::new(&config).unwrap();
         // An address reserved for documentation (RFC 5737): nothing is sent there.
         let reported = connections.open("192.0.2.1:7400", Duration::from_secs(1), None);
-        let Some(Failure::Unreachable(told)) = reported.await.err() else {
+        let Some(Failure::Unreachable(cause)) = reported.await.err() else {
             panic!("a connection was opened");
         };
-        assert!(told.contains("a token is not sent"), "{told}");
+        assert!(cause.contains("a token is not sent"), "{cause}");
     }
 
     #[test]
-    fn where_nobody_listens_nothing_is_looked_at_again() {
+    fn a_refused_connection_is_not_probed() {
         assert!(is_refused(&io::Error::from(ErrorKind::ConnectionRefused)));
         assert!(!is_refused(&io::Error::from(ErrorKind::BrokenPipe)));
         assert!(!is_refused(&std::fmt::Error));

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn status(code: Code, reason: &str) -> Status {
-        error(code, reason, "told", &[])
+        error(code, reason, "a message", &[])
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_election_is_waited_for() {
+    fn calls_wait_for_an_election() {
         for leader in [None, Some("")] {
             let verdict = classify(&not_leader(leader));
             assert!(matches!(
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_pass_can_be_outwaited() {
+    fn only_transient_refusals_can_be_waited_out() {
         let may_pass = |code, reason| passing_refusal(&status(code, reason)).is_some();
         assert!(may_pass(Code::ResourceExhausted, "CLUSTER_FULL"));
         assert!(may_pass(Code::Unavailable, "REPLICA_UNREACHABLE"));

@@ -32,10 +32,10 @@ impl Replica {
         }
     }
 
-    fn note_patience<T>(&self, request: &Request<T>) {
+    fn record_deadline<T>(&self, request: &Request<T>) {
         let header = request.metadata().get("grpc-timeout");
         let text = header.and_then(|value| value.to_str().ok());
-        lock(&self.patience).push(text.map(str::to_owned));
+        lock(&self.deadlines).push(text.map(str::to_owned));
     }
 
     fn submit(&self, request: v1::SubmitJobRequest) -> v1::SubmitJobResponse {
@@ -87,7 +87,7 @@ impl JobService for Replica {
         &self,
         request: Request<v1::SubmitJobRequest>,
     ) -> Result<Response<v1::SubmitJobResponse>, Status> {
-        self.note_patience(&request);
+        self.record_deadline(&request);
         let request = request.into_inner();
         self.note(format!("submit {}", request.request_id));
         self.act(|| self.submit(request)).await
@@ -275,7 +275,7 @@ impl WatchService for Replica {
         &self,
         request: Request<v1::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        self.note_patience(&request);
+        self.record_deadline(&request);
         let from = request.into_inner().from_revision;
         self.note(format!("watch {from:?}"));
         let parts = lock(&self.watches).pop_front();

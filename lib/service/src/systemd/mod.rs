@@ -86,9 +86,12 @@ impl Systemd {
         self.send("STOPPING=1");
     }
 
-    fn send(&self, words: &str) {
-        if let Err(error) = self.socket.send_to_addr(words.as_bytes(), &self.address) {
-            tracing::debug!(%error, words, "systemd was not notified");
+    fn send(&self, notification: &str) {
+        if let Err(error) = self
+            .socket
+            .send_to_addr(notification.as_bytes(), &self.address)
+        {
+            tracing::debug!(%error, notification, "systemd was not notified");
         }
     }
 }
@@ -108,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn systemd_hears_it_at_a_path_and_at_an_abstract_name() {
+    fn systemd_is_notified_at_a_path_and_at_an_abstract_name() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("notify");
         let name = format!("muster-systemd-test-{}", std::process::id());
@@ -127,22 +130,22 @@ mod tests {
             systemd.status("follows\nreplica 2");
             systemd.notify_watchdog();
             systemd.notify_stopping();
-            let mut heard = [0u8; 64];
-            for words in [
+            let mut buffer = [0u8; 64];
+            for expected in [
                 "EXTEND_TIMEOUT_USEC=30000000",
                 "READY=1",
                 "STATUS=follows replica 2",
                 "WATCHDOG=1",
                 "STOPPING=1",
             ] {
-                let bytes = listener.recv(&mut heard).unwrap();
-                assert_eq!(std::str::from_utf8(&heard[..bytes]), Ok(words));
+                let bytes = listener.recv(&mut buffer).unwrap();
+                assert_eq!(std::str::from_utf8(&buffer[..bytes]), Ok(expected));
             }
         }
     }
 
     #[test]
-    fn a_systemd_that_is_gone_holds_nobody_up() {
+    fn an_absent_systemd_does_not_block_the_service() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("nobody");
         let systemd = Systemd::at(path.as_os_str(), None).unwrap();
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_systemd_that_does_not_read_holds_nobody_up() {
+    fn a_systemd_that_does_not_read_does_not_block_the_service() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("notify");
         let _listener = UnixDatagram::bind(&path).unwrap();
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_patience_of_another_process_is_not_ours() {
+    fn the_watchdog_timeout_of_another_process_is_ignored() {
         let own = std::process::id().to_string();
         let given = |micros: &str, pid: Option<&str>| {
             watchdog_timeout(Some(micros.to_owned()), pid.map(str::to_owned))
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_three_times_within_its_patience() {
+    fn the_watchdog_is_notified_three_times_per_timeout() {
         let patient = |patience| Systemd::at(OsStr::new("@nobody"), patience).unwrap();
         let thirty = patient(Some(Duration::from_secs(30)));
         assert_eq!(thirty.interval(), Some(Duration::from_secs(10)));

@@ -65,7 +65,7 @@ async fn trials(
         testbed.await_in_step().await?;
         sleep(PAUSE_STEP * (trial % PAUSES)).await;
         kill_after_answer(testbed, acknowledged, victims).await?;
-        bench.say(&format!(
+        bench.progress(&format!(
             "   {}, trial {}: {} acknowledged so far",
             victims.name(),
             trial + 1,

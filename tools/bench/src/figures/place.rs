@@ -99,9 +99,9 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     for (what, wave, wanted) in kinds {
         let (mut queued, mut streamed) = (Series::default(), Series::default());
         for _ in 0..runs {
-            bench.say(&format!("   {what}: {} jobs, queued", wave.jobs));
+            bench.progress(&format!("   {what}: {} jobs, queued", wave.jobs));
             floor.queued(&wave, &mut queued).await?;
-            bench.say(&format!(
+            bench.progress(&format!(
                 "   {what}: {} jobs, submitted meanwhile",
                 wave.jobs
             ));
@@ -134,7 +134,7 @@ impl Floor {
         let began = Instant::now();
         let fleet = Fleet::start(shape, &testbed.addresses())?;
         fleet.await_welcomed(hosts, PATIENCE).await?;
-        bench.say(&format!(
+        bench.progress(&format!(
             "   {hosts} hosts registered in {:.1} s",
             began.elapsed().as_secs_f64()
         ));
