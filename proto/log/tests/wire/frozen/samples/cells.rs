@@ -169,12 +169,9 @@ fn claiming() -> ClaimSpec {
 }
 
 fn placement_on_cells() -> Command {
-    let Command::Place(placement) = placement() else {
-        unreachable!("the sample of a placement is one")
-    };
     Command::Place(Placement {
         basis: on_cells(),
-        ..placement
+        ..placement()
     })
 }
 
