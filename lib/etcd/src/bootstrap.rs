@@ -116,15 +116,15 @@ pub async fn bootstrap(
 ) -> Result<BootstrapOutcome, BootstrapError> {
     let deadline = Instant::now() + plan.patience;
     let mut backoff = backoff();
-    let mut complaint = FailureLog::new("founding the cluster");
+    let mut failure_log = FailureLog::new("bootstrapping the cluster");
     let mut seen = BTreeMap::new();
     let mut last: Option<String>;
     loop {
         let pause = match look(etcd, keys, plan).await {
-            Ok(Ok(PollResult::Decided(founded))) => return Ok(founded),
+            Ok(Ok(PollResult::Decided(outcome))) => return Ok(outcome),
             Ok(Err(error)) => return Err(error),
             Ok(Ok(PollResult::Waits(found))) => {
-                complaint.record_success();
+                failure_log.record_success();
                 if found != seen {
                     tracing::info!(
                         replicas = list(&found),
@@ -137,7 +137,7 @@ pub async fn bootstrap(
                 LOOK_EVERY
             }
             Err(error) => {
-                complaint.record_failure(&error);
+                failure_log.record_failure(&error);
                 last = Some(error.to_string());
                 backoff.next_wait()
             }

@@ -300,7 +300,7 @@ impl Etcd {
             return error;
         };
         let is_closed_to_us = self.settings.ca.is_some() && !self.has_answered;
-        let way_out = if reason.contains(WRONG_CERTIFICATE) {
+        let hint = if reason.contains(WRONG_CERTIFICATE) {
             "; `etcd.ca` must contain its authority"
         } else if !is_closed_to_us || !was_open {
             ""
@@ -309,7 +309,7 @@ impl Etcd {
         } else {
             "; it may not accept `etcd.certificate`"
         };
-        let reason = format!("{reason}{way_out}");
+        let reason = format!("{reason}{hint}");
         EtcdError::Unreachable { endpoint, reason }
     }
 

@@ -93,7 +93,7 @@ impl Publication for Source {
 /// A replica that publishes itself until it is dropped, or stopped.
 struct Publishing {
     content: watch::Sender<Published>,
-    standing: watch::Receiver<Health>,
+    health: watch::Receiver<Health>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -109,11 +109,11 @@ impl Publishing {
         };
         let etcd = Etcd::open(settings).unwrap();
         let publisher = Publisher::new(etcd, keys(), own, 2, Source(published));
-        let (standing, stop) = (publisher.health(), CancellationToken::new());
+        let (health, stop) = (publisher.health(), CancellationToken::new());
         let task = tokio::spawn(publisher.run(stop.clone()));
         Self {
             content,
-            standing,
+            health,
             stop,
             task,
         }
@@ -125,7 +125,7 @@ impl Publishing {
     }
 
     async fn fails_by(&self, words: &str) {
-        eventually(words, async || match &*self.standing.borrow() {
+        eventually(words, async || match &*self.health.borrow() {
             Health::Failing(reason) => reason.contains(words).then_some(()),
             _ => None,
         })
@@ -329,7 +329,7 @@ fn asking_for_users(server: &EtcdServer, settings: EtcdSettings) -> EtcdSettings
 async fn works(settings: &EtcdSettings) {
     let replica = Publishing::start(settings, 1);
     eventually("it is published", async || {
-        (*replica.standing.borrow() == Health::Ok).then_some(())
+        (*replica.health.borrow() == Health::Ok).then_some(())
     })
     .await;
     let mut etcd = Etcd::open(settings).unwrap();
@@ -395,23 +395,23 @@ async fn etcd_and_its_clients_authenticate_with_certificates() {
     // Another authority, trusted by us but not by etcd.
     let elsewhere = tempfile::tempdir().unwrap();
     let ca = issue::authority(elsewhere.path(), "other").unwrap();
-    let mistrusting = EtcdSettings {
+    let distrusting = EtcdSettings {
         ca: Some(ca.certificate),
         ..proven.clone()
     };
-    let (kind, words) = refused(&mistrusting).await;
+    let (kind, words) = refused(&distrusting).await;
     assert_eq!(kind, "unreachable", "{words}");
     assert!(
         words.contains("UnknownIssuer") && words.contains("`etcd.ca`"),
         "{words}"
     );
     // A client without a certificate.
-    let nobody = EtcdSettings {
+    let anonymous = EtcdSettings {
         certificate: None,
         key: None,
         ..proven.clone()
     };
-    let (kind, words) = refused(&nobody).await;
+    let (kind, words) = refused(&anonymous).await;
     assert_eq!(kind, "unreachable", "{words}");
     assert!(
         words.contains("`etcd.certificate` is not set") && !words.contains("transport error"),

@@ -99,7 +99,7 @@ pub fn authority(folder: &Path, cluster_id: &str) -> Result<Issued, IssueError> 
         DnType::CommonName,
         format!("Muster authority of {cluster_id}"),
     );
-    holds_for(&mut params, days_long(CA_DAYS));
+    holds_for(&mut params, of_days(CA_DAYS));
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
     write(folder, "ca", &certificate.pem(), &key)
@@ -118,7 +118,7 @@ pub fn certificate(
     days: u64,
 ) -> Result<Issued, IssueError> {
     let issuer = issuer(folder)?;
-    let mut params = parameters(role, names, days_long(days))?;
+    let mut params = parameters(role, names, of_days(days))?;
     params
         .distinguished_name
         .push(DnType::CommonName, file_name);
@@ -177,10 +177,10 @@ fn alternative_name(name: &str) -> Result<SanType, IssueError> {
 fn holds_for(params: &mut CertificateParams, life: Duration) {
     let now = SystemTime::now();
     params.not_before = (now - CLOCKS_DIFFER).into();
-    params.not_after = (now + life.min(days_long(DAYS_MAX))).into();
+    params.not_after = (now + life.min(of_days(DAYS_MAX))).into();
 }
 
-fn days_long(days: u64) -> Duration {
+fn of_days(days: u64) -> Duration {
     DAY.saturating_mul(u32::try_from(days).unwrap_or(u32::MAX))
 }
 

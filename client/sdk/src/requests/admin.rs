@@ -229,7 +229,7 @@ impl Client {
         };
         let per_try = self.config().per_try_deadline.max(CHANGE_TRY_MIN);
         let operation = self.operation("change the replicas");
-        self.call_patiently(operation, per_try, |channel| {
+        self.call_with_timeout(operation, per_try, |channel| {
             let request = request.clone();
             async move { admin(channel).change_replicas(request).await }
         })

@@ -74,7 +74,7 @@ impl Connections {
     ) -> Result<AuthenticatedChannel, Failure> {
         let open = self.lock().get(address).cloned();
         if let Some(channel) = open {
-            return Ok(self.line(channel, until));
+            return Ok(self.authenticated(channel, until));
         }
         // These addresses come from replicas: any server may listen there.
         if self.credential.is_some() && !self.dialer.is_secure() && !is_loopback(address) {
@@ -85,16 +85,20 @@ impl Connections {
             .map_err(|error| Failure::Unreachable(innermost(&error)))?;
         let channel = match self.dialer.connect(&endpoint).await {
             Ok(channel) => channel,
-            Err(error) => return Err(self.unopened(address, error, connect_deadline).await),
+            Err(error) => {
+                return Err(self
+                    .classify_unopened(address, error, connect_deadline)
+                    .await);
+            }
         };
         let mut open = self.lock();
         let channel = open.entry(address.to_owned()).or_insert(channel).clone();
-        Ok(self.line(channel, until))
+        Ok(self.authenticated(channel, until))
     }
 
-    fn line(&self, channel: Channel, until: Option<Instant>) -> AuthenticatedChannel {
-        let patience = until.map(|until| until.saturating_duration_since(Instant::now()));
-        self.credential.on(channel, patience)
+    fn authenticated(&self, channel: Channel, until: Option<Instant>) -> AuthenticatedChannel {
+        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
+        self.credential.on(channel, timeout)
     }
 
     /// Records a successful call.
@@ -104,24 +108,29 @@ impl Connections {
 
     /// Classifies the status of an unsuccessful call.
     pub(crate) async fn classify(&self, address: &str, status: Status, limit: Duration) -> Failure {
-        if let Some(apart) = tls_mismatch(&status) {
-            return apart;
+        if let Some(mismatch) = tls_mismatch(&status) {
+            return mismatch;
         }
         let is_broken = status.source().is_some();
         if is_broken && self.expects_tls(address, limit).await {
-            return too_plain();
+            return tls_required();
         }
         Failure::Answered(status)
     }
 
     /// Classifies the error of a connection that could not be opened.
-    async fn unopened(&self, address: &str, error: transport::Error, limit: Duration) -> Failure {
-        if let Some(apart) = tls_mismatch(&error) {
-            return apart;
+    async fn classify_unopened(
+        &self,
+        address: &str,
+        error: transport::Error,
+        limit: Duration,
+    ) -> Failure {
+        if let Some(mismatch) = tls_mismatch(&error) {
+            return mismatch;
         }
-        let is_anybody_there = !is_refused(&error);
-        if is_anybody_there && self.expects_tls(address, limit).await {
-            return too_plain();
+        let is_listening = !is_refused(&error);
+        if is_listening && self.expects_tls(address, limit).await {
+            return tls_required();
         }
         Failure::Unreachable(innermost(&error))
     }
@@ -159,7 +168,7 @@ fn tls_mismatch(error: &(dyn Error + 'static)) -> Option<Failure> {
     Some(Failure::TlsMismatch(mismatch, cause))
 }
 
-fn too_plain() -> Failure {
+fn tls_required() -> Failure {
     let cause = "it speaks TLS, and this side does not".to_owned();
     Failure::TlsMismatch(TlsMismatch::PeerEncrypts, cause)
 }

@@ -11,14 +11,14 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 /// Keep-alives per watchdog timeout (`WatchdogSec=`): two may be late.
-const WORDS_PER_PATIENCE: u32 = 3;
+const NOTIFICATIONS_PER_TIMEOUT: u32 = 3;
 
 /// Connection to systemd.
 #[derive(Debug)]
 pub struct Systemd {
     socket: UnixDatagram,
     address: SocketAddr,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 impl Systemd {
@@ -27,8 +27,8 @@ impl Systemd {
     pub fn of_this_process() -> Option<Self> {
         let name = env::var_os("NOTIFY_SOCKET")?;
         let variable = |name| env::var(name).ok();
-        let patience = watchdog_timeout(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
-        Self::at(&name, patience)
+        let timeout = watchdog_timeout(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
+        Self::at(&name, timeout)
             .inspect_err(|error| {
                 tracing::warn!(%error, ?name, "systemd expects notifications, but cannot be reached");
             })
@@ -36,11 +36,11 @@ impl Systemd {
     }
 
     /// The systemd that listens at a path, or at an abstract name (`@name`), and considers a service frozen
-    /// after `patience` without a notification.
+    /// after `timeout` without a notification.
     ///
     /// # Errors
     /// The name is not a socket name, or no socket is available.
-    pub fn at(name: &OsStr, patience: Option<Duration>) -> io::Result<Self> {
+    pub fn at(name: &OsStr, timeout: Option<Duration>) -> io::Result<Self> {
         let address = match name.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
             _ => SocketAddr::from_pathname(name)?,
@@ -51,14 +51,15 @@ impl Systemd {
         Ok(Self {
             socket,
             address,
-            patience,
+            timeout,
         })
     }
 
-    /// Interval at which [`lives`](Self::lives) must be called; none without a watchdog.
+    /// Interval at which [`notify_watchdog`](Self::notify_watchdog) must be called; none without a watchdog.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
-        self.patience.map(|patience| patience / WORDS_PER_PATIENCE)
+        self.timeout
+            .map(|timeout| timeout / NOTIFICATIONS_PER_TIMEOUT)
     }
 
     /// Reports that the service is ready: units ordered after it may start.
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_watchdog_is_notified_three_times_per_timeout() {
-        let patient = |patience| Systemd::at(OsStr::new("@nobody"), patience).unwrap();
+        let patient = |timeout| Systemd::at(OsStr::new("@nobody"), timeout).unwrap();
         let thirty = patient(Some(Duration::from_secs(30)));
         assert_eq!(thirty.interval(), Some(Duration::from_secs(10)));
         assert_eq!(patient(None).interval(), None);
