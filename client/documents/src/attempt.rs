@@ -9,7 +9,7 @@ use crate::attribution::Attribution;
 use crate::instant::Instant;
 use crate::wire::FromWire;
 
-words! {
+string_enum! {
     /// Phase of a unit.
     pub enum UnitPhase from v1::UnitPhase {
         Waiting "waiting",
@@ -22,7 +22,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Phase of a task.
     pub enum TaskPhase from v1::TaskPhase {
         Assigned "assigned",
@@ -34,7 +34,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Cause of a start.
     pub enum RestartReason from v1::RestartReason {
         First "first",
@@ -45,7 +45,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Sender of a signal.
     pub enum SignalSender from v1::SignalSender {
         Supervisor "supervisor",
@@ -243,7 +243,7 @@ pub struct AllocationBasis {
     pub cells: Vec<String>,
 }
 
-words! {
+string_enum! {
     /// Kind of an allocation basis.
     pub enum BasisKind {
         Share "share",

@@ -316,9 +316,9 @@ fn first_state(arguments: &TrainArguments) -> Result<TrainingState, CheckpointEr
     let LoadedCheckpoint {
         path,
         mut state,
-        fallback_reason: instead,
+        fallback_reason,
     } = checkpoint::read_newest_from(path)?;
-    if let Some(damage) = instead {
+    if let Some(damage) = fallback_reason {
         let used = path.display();
         // Like every line for users: training does not end if the output is closed.
         let _ = writeln!(std::io::stderr(), "{damage}: resuming from {used}");

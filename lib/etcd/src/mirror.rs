@@ -73,7 +73,7 @@ pub fn batches(changes: Vec<Change>) -> Vec<Vec<Change>> {
 }
 
 /// Records that a batch was accepted.
-pub fn note(present: &mut Contents, batch: Vec<Change>) {
+pub fn apply(present: &mut Contents, batch: Vec<Change>) {
     for change in batch {
         match change {
             Change::Put(key, value) => drop(present.insert(key, value)),
@@ -109,7 +109,7 @@ mod tests {
         let batches = batches(changes);
         assert_eq!(batches.len(), 2, "removing and writing are apart");
         for batch in batches {
-            note(&mut present, batch);
+            apply(&mut present, batch);
         }
         assert_eq!(present, wanted);
         assert!(super::changes(&present, &wanted).is_empty());

@@ -248,7 +248,7 @@ impl<P: Publication> Publisher<P> {
             let is_put = |change: &&Change| matches!(change, Change::Put(..));
             let puts = batch.iter().filter(is_put).count();
             telemetry::wrote(puts, batch.len() - puts);
-            mirror::note(present, batch);
+            mirror::apply(present, batch);
         }
         self.up_to_date_at = Instant::now();
         Ok(true)

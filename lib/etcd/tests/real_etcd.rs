@@ -124,9 +124,9 @@ impl Publishing {
         self.content.send_replace(Published { epoch, plan });
     }
 
-    async fn fails_by(&self, words: &str) {
-        eventually(words, async || match &*self.health.borrow() {
-            Health::Failing(reason) => reason.contains(words).then_some(()),
+    async fn fails_by(&self, message: &str) {
+        eventually(message, async || match &*self.health.borrow() {
+            Health::Failing(reason) => reason.contains(message).then_some(()),
             _ => None,
         })
         .await;
@@ -306,7 +306,7 @@ async fn a_cluster_is_bootstrapped_once_by_the_expected_number_of_replicas() {
 /// Enables authentication in etcd: from now on with name and password of a user who may write our keys
 /// only.
 fn asking_for_users(server: &EtcdServer, settings: EtcdSettings) -> EtcdSettings {
-    let run = |words: &[&str]| drop(server.ctl(words).unwrap());
+    let run = |arguments: &[&str]| drop(server.ctl(arguments).unwrap());
     run(&["user", "add", "root:rootword"]);
     run(&["user", "grant-role", "root", "root"]);
     run(&["user", "add", "muster:word"]);
@@ -361,8 +361,8 @@ async fn a_dead_or_hanging_endpoint_is_skipped() {
     let all = EtcdSettings::new([dead.clone(), hanging.clone(), server.endpoint.clone()]);
     works(&all).await;
     let none = EtcdSettings::new([dead, hanging]);
-    let (kind, words) = refused(&none).await;
-    assert!(["unreachable", "silent"].contains(&kind), "{words}");
+    let (kind, message) = refused(&none).await;
+    assert!(["unreachable", "silent"].contains(&kind), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -399,11 +399,11 @@ async fn etcd_and_its_clients_authenticate_with_certificates() {
         ca: Some(ca.certificate),
         ..proven.clone()
     };
-    let (kind, words) = refused(&distrusting).await;
-    assert_eq!(kind, "unreachable", "{words}");
+    let (kind, message) = refused(&distrusting).await;
+    assert_eq!(kind, "unreachable", "{message}");
     assert!(
-        words.contains("UnknownIssuer") && words.contains("`etcd.ca`"),
-        "{words}"
+        message.contains("UnknownIssuer") && message.contains("`etcd.ca`"),
+        "{message}"
     );
     // A client without a certificate.
     let anonymous = EtcdSettings {
@@ -411,11 +411,11 @@ async fn etcd_and_its_clients_authenticate_with_certificates() {
         key: None,
         ..proven.clone()
     };
-    let (kind, words) = refused(&anonymous).await;
-    assert_eq!(kind, "unreachable", "{words}");
+    let (kind, message) = refused(&anonymous).await;
+    assert_eq!(kind, "unreachable", "{message}");
     assert!(
-        words.contains("`etcd.certificate` is not set") && !words.contains("transport error"),
-        "{words}"
+        message.contains("`etcd.certificate` is not set") && !message.contains("transport error"),
+        "{message}"
     );
     // A client with a certificate of the other authority.
     let user = PeerRole::User("client".to_owned());
@@ -425,9 +425,12 @@ async fn etcd_and_its_clients_authenticate_with_certificates() {
         key: Some(other.key),
         ..proven.clone()
     };
-    let (kind, words) = refused(&stranger).await;
-    assert_eq!(kind, "unreachable", "{words}");
-    assert!(words.contains("not accept `etcd.certificate`"), "{words}");
+    let (kind, message) = refused(&stranger).await;
+    assert_eq!(kind, "unreachable", "{message}");
+    assert!(
+        message.contains("not accept `etcd.certificate`"),
+        "{message}"
+    );
 
     // A password in addition to a certificate that maps to no user of etcd.
     let known = asking_for_users(&server, proven.clone());

@@ -50,14 +50,14 @@ enum Step<'a> {
 
 /// Splits `groups[1].count` into its steps.
 fn steps(path: &str) -> impl Iterator<Item = Step<'_>> {
-    path.split(['.', '[']).filter_map(|word| {
-        if word.is_empty() {
+    path.split(['.', '[']).filter_map(|part| {
+        if part.is_empty() {
             return None;
         }
-        let index = word.strip_suffix(']').map(str::parse);
+        let index = part.strip_suffix(']').map(str::parse);
         Some(match index {
             Some(Ok(index)) => Step::Index(index),
-            _ => Step::Key(word),
+            _ => Step::Key(part),
         })
     })
 }
