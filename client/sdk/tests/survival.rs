@@ -53,7 +53,7 @@ fn output(offset_bytes: u64, data: &'static str) -> v1::StreamLogsResponse {
 #[tokio::test]
 async fn a_redirect_leads_to_the_leader_and_is_remembered() {
     let (cluster, follower, leader) = two_replicas();
-    follower.will([Act::Refuse(not_leader(Some(&leader.address)))]);
+    follower.react_with([Act::Refuse(not_leader(Some(&leader.address)))]);
     let client = client(&[&follower.address]).await;
     let first = client.submit_job(v1::JobSpec::default()).await.unwrap();
     let second = client.submit_job(v1::JobSpec::default()).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_redirect_leads_to_the_leader_and_is_remembered() {
 #[tokio::test]
 async fn a_lost_answer_creates_no_second_job() {
     let (cluster, first, second) = two_replicas();
-    first.will([Act::ServeAndLose(Status::unavailable("going down"))]);
+    first.react_with([Act::ServeAndLose(Status::unavailable("going down"))]);
     let client = client(&[&first.address, &second.address]).await;
     let submitted = client.submit_job(v1::JobSpec::default()).await.unwrap();
     assert_eq!(submitted.job, JobId(1));
@@ -82,8 +82,8 @@ async fn a_lost_answer_creates_no_second_job() {
 #[tokio::test]
 async fn calls_wait_for_an_election() {
     let (_cluster, first, second) = two_replicas();
-    first.will([Act::Refuse(not_leader(None)), Act::Refuse(not_leader(None))]);
-    second.will([Act::Refuse(not_leader(None))]);
+    first.react_with([Act::Refuse(not_leader(None)), Act::Refuse(not_leader(None))]);
+    second.react_with([Act::Refuse(not_leader(None))]);
     let client = client(&[&first.address, &second.address]).await;
     client.submit_job(v1::JobSpec::default()).await.unwrap();
     assert_eq!(first.calls().len() + second.calls().len(), 4);
@@ -100,7 +100,7 @@ async fn a_dead_replica_is_skipped() {
 #[tokio::test]
 async fn a_hanging_replica_costs_one_short_deadline() {
     let (_cluster, hanging, alive) = two_replicas();
-    hanging.will([Act::Hang]);
+    hanging.react_with([Act::Hang]);
     let client = client(&[&hanging.address, &alive.address]).await;
     let began = Instant::now();
     client.submit_job(v1::JobSpec::default()).await.unwrap();
@@ -130,7 +130,7 @@ async fn calls_carry_their_deadline_and_streams_have_none() {
 async fn an_expired_deadline_is_not_an_answer_of_a_replica() {
     let (_cluster, replica, _) = two_replicas();
     let over = || Act::Refuse(Status::cancelled("Timeout expired"));
-    replica.will([over(), over(), over()]);
+    replica.react_with([over(), over(), over()]);
     let config = ClientConfig {
         discover: false,
         deadline: Duration::from_millis(200),
@@ -193,7 +193,7 @@ async fn a_replica_that_requires_tls_is_reported_at_once() {
 #[tokio::test]
 async fn calls_to_a_cluster_without_a_leader_fail_at_the_deadline() {
     let (_cluster, replica, _) = two_replicas();
-    replica.will((0..10_000).map(|_| Act::Refuse(not_leader(None))));
+    replica.react_with((0..10_000).map(|_| Act::Refuse(not_leader(None))));
     let mut config = config(&[&replica.address]);
     config.deadline = Duration::from_millis(200);
     let client = Client::connect(config).await.unwrap();
@@ -215,7 +215,7 @@ async fn a_refusal_is_returned_at_once_with_its_details() {
         "queue `night` is full",
         &facts,
     );
-    replica.will([Act::Refuse(refusal)]);
+    replica.react_with([Act::Refuse(refusal)]);
     let client = client(&[&replica.address]).await;
     let error = client.submit_job(v1::JobSpec::default()).await.unwrap_err();
     assert_eq!(error.reason(), Some("QUEUE_FULL"));
@@ -266,7 +266,7 @@ async fn a_watch_continues_at_another_replica_without_gap_or_duplicate() {
     // A replica that sends too much must not make the client deliver duplicates.
     lock(&second.replica.watches).push_back(vec![Ok(events(3)), Ok(events(6)), Ok(events(7))]);
     let client = client(&[&first.address, &second.address]).await;
-    first.will([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
+    first.react_with([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
     let mut watch = client.watch(Some(Revision(1)), WatchFilter::default());
     let mut seen = Vec::new();
     while seen.last() != Some(&"events 7".to_owned()) {
@@ -326,7 +326,7 @@ async fn a_watch_survives_the_death_of_its_replica() {
 #[tokio::test]
 async fn compacted_events_are_an_error_and_never_a_gap() {
     let (_cluster, replica, _) = two_replicas();
-    replica.will([Act::Refuse(compacted(Revision(90)))]);
+    replica.react_with([Act::Refuse(compacted(Revision(90)))]);
     let client = client(&[&replica.address]).await;
     let mut watch = client.watch(Some(Revision(5)), WatchFilter::default());
     let error = watch.next().await.unwrap_err();
@@ -359,7 +359,7 @@ async fn output_resumes_at_the_byte_where_it_was_interrupted() {
     lock(&first.replica.logs).push_back(vec![Ok(begin), dying]);
     // Two bytes that were delivered before are sent again.
     lock(&second.replica.logs).push_back(vec![Ok(output(14, "o world"))]);
-    first.will([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
+    first.react_with([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
     let client = client(&[&first.address, &second.address]).await;
     let mut logs = client.logs(LogsRequest {
         job: JobId(1),
@@ -388,7 +388,7 @@ async fn output_resumes_at_the_byte_where_it_was_interrupted() {
 #[tokio::test]
 async fn output_that_is_not_followed_fails_at_the_deadline_of_a_call() {
     let (_cluster, replica, _) = two_replicas();
-    replica.will((0..10_000).map(|_| Act::Refuse(not_leader(None))));
+    replica.react_with((0..10_000).map(|_| Act::Refuse(not_leader(None))));
     let mut config = config(&[&replica.address]);
     config.deadline = Duration::from_millis(200);
     let deadline = config.deadline;
@@ -428,7 +428,7 @@ async fn output_interrupted_before_its_first_byte_restarts_at_the_requested_posi
         let dying = Err(Status::unavailable("replica stops"));
         lock(&first.replica.logs).push_back(vec![Ok(begin), dying]);
         lock(&second.replica.logs).push_back(vec![Ok(output(10, "late"))]);
-        first.will([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
+        first.react_with([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
         let client = client(&[&first.address, &second.address]).await;
         let mut logs = client.logs(LogsRequest {
             job: JobId(1),
@@ -500,7 +500,7 @@ async fn a_truncated_export_is_not_accepted_as_complete() {
 async fn a_cluster_without_exports_is_recognized() {
     let cluster = Arc::new(Cluster::default());
     let replica = Running::start(&cluster).unwrap();
-    replica.will([Act::Refuse(Status::unimplemented(""))]);
+    replica.react_with([Act::Refuse(Status::unimplemented(""))]);
     let client = client(&[&replica.address]).await;
     let error = client.export_state(&mut |_| ()).await.unwrap_err();
     assert!(error.is_unknown_request(), "{error}");

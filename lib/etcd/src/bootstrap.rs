@@ -120,7 +120,7 @@ pub async fn bootstrap(
     let mut seen = BTreeMap::new();
     let mut last: Option<String>;
     loop {
-        let pause = match look(etcd, keys, plan).await {
+        let pause = match poll(etcd, keys, plan).await {
             Ok(Ok(PollResult::Decided(outcome))) => return Ok(outcome),
             Ok(Err(error)) => return Err(error),
             Ok(Ok(PollResult::Waits(found))) => {
@@ -154,7 +154,7 @@ pub async fn bootstrap(
     }
 }
 
-async fn look(
+async fn poll(
     etcd: &mut Etcd,
     keys: &Keys,
     plan: &BootstrapPlan,
@@ -168,22 +168,25 @@ async fn look(
         return Ok(Err(BootstrapError::ExistingCluster { prefix }));
     }
     let found = discover(etcd, keys).await?.replicas;
-    if let Some(members) = chosen(&found, plan) {
+    if let Some(members) = choose_members(&found, plan) {
         let record = records::encode(&Bootstrap {
             format: FORMAT,
             members,
         });
         let (bootstrap, epoch) = (keys.bootstrap(), keys.epoch());
-        let none_was = vec![txn::is_absent(&bootstrap), txn::is_absent(&epoch)];
+        let neither_exists = vec![txn::is_absent(&bootstrap), txn::is_absent(&epoch)];
         // The first transaction wins: the next poll reads its result.
-        etcd.txn(none_was, vec![txn::put(&bootstrap, &record)])
+        etcd.txn(neither_exists, vec![txn::put(&bootstrap, &record)])
             .await?;
     }
     Ok(Ok(PollResult::Waits(found)))
 }
 
 /// The members, once there are enough: those with the lowest ids.
-fn chosen(found: &BTreeMap<u64, String>, plan: &BootstrapPlan) -> Option<BTreeMap<u64, String>> {
+fn choose_members(
+    found: &BTreeMap<u64, String>,
+    plan: &BootstrapPlan,
+) -> Option<BTreeMap<u64, String>> {
     let is_seen = found.get(&plan.id) == Some(&plan.address);
     let members: BTreeMap<u64, String> = found.clone().into_iter().take(plan.expect).collect();
     (is_seen && members.len() == plan.expect).then_some(members)
@@ -228,13 +231,13 @@ mod tests {
 
     #[test]
     fn members_are_those_with_the_lowest_ids_once_there_are_enough() {
-        assert_eq!(chosen(&members(&[1, 2]), &plan(1)), None);
+        assert_eq!(choose_members(&members(&[1, 2]), &plan(1)), None);
         assert_eq!(
-            chosen(&members(&[1, 2, 4, 7]), &plan(7)),
+            choose_members(&members(&[1, 2, 4, 7]), &plan(7)),
             Some(members(&[1, 2, 4]))
         );
         assert_eq!(
-            chosen(&members(&[1, 2, 4]), &plan(7)),
+            choose_members(&members(&[1, 2, 4]), &plan(7)),
             None,
             "a replica that is not visible itself does not choose"
         );

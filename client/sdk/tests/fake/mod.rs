@@ -116,7 +116,7 @@ impl Running {
     }
 
     /// Sets the reactions to the next unary calls.
-    pub(crate) fn will(&self, acts: impl IntoIterator<Item = Act>) {
+    pub(crate) fn react_with(&self, acts: impl IntoIterator<Item = Act>) {
         lock(&self.replica.acts).extend(acts);
     }
 

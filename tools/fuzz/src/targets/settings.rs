@@ -13,14 +13,14 @@ use crate::{SMALL, assert_same, bounded, choice, or_panic};
 /// Reads a file of this content; returns the settings as a tree.
 fn read<S: Settings>(folder: &Path, name: &str, content: &[u8]) -> Option<Value> {
     let file = folder.join(name);
-    or_panic(std::fs::write(&file, content), "a folder of one's own");
+    or_panic(std::fs::write(&file, content), "a temporary folder");
     let loaded = load::<S>(Some(&file), &[]).map_err(|problems| problems.to_string());
     let tree = serde_json::to_value(loaded.ok()?.settings);
     Some(or_panic(tree, "settings are a tree"))
 }
 
 fn check_file<S: Settings>(name: &str, content: &[u8]) {
-    let folder = or_panic(tempfile::tempdir(), "a folder of one's own");
+    let folder = or_panic(tempfile::tempdir(), "a temporary folder");
     let Some(tree) = read::<S>(folder.path(), name, content) else {
         return;
     };
