@@ -216,7 +216,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `REFUSED`, `NOT_LEVEL` (the replica must catch up first),
-    /// `CHANGE_UNDER_WAY`, and without `outwaits_refusals` also `REPLICA_UNREACHABLE` (a required replica
+    /// `CHANGE_UNDER_WAY`, and without `retries_temporary_refusals` also `REPLICA_UNREACHABLE` (a required replica
     /// does not answer).
     pub async fn change_replicas(
         &self,
