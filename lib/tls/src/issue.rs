@@ -99,7 +99,7 @@ pub fn authority(folder: &Path, cluster_id: &str) -> Result<Issued, IssueError> 
         DnType::CommonName,
         format!("Muster authority of {cluster_id}"),
     );
-    holds_for(&mut params, of_days(CA_DAYS));
+    set_validity(&mut params, of_days(CA_DAYS));
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
     write(folder, "ca", &certificate.pem(), &key)
@@ -149,7 +149,7 @@ pub(crate) fn parameters(
         params.subject_alt_names.push(alternative_name(name)?);
     }
     params.use_authority_key_identifier_extension = true;
-    holds_for(&mut params, life);
+    set_validity(&mut params, life);
     Ok(params)
 }
 
@@ -174,7 +174,7 @@ fn alternative_name(name: &str) -> Result<SanType, IssueError> {
     clippy::disallowed_methods,
     reason = "the one place where the clock is read when certificates are made"
 )]
-fn holds_for(params: &mut CertificateParams, life: Duration) {
+fn set_validity(params: &mut CertificateParams, life: Duration) {
     let now = SystemTime::now();
     params.not_before = (now - CLOCKS_DIFFER).into();
     params.not_after = (now + life.min(of_days(DAYS_MAX))).into();

@@ -220,7 +220,7 @@ impl Material {
         {
             return Err(TlsError::WrongRole {
                 path,
-                found: role.map_or_else(|| "nobody".to_owned(), |role| role.to_string()),
+                found: role.map_or_else(|| "no role".to_owned(), |role| role.to_string()),
                 needed: needed.to_string(),
             });
         }
