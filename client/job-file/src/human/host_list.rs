@@ -70,7 +70,7 @@ struct Numbers {
     width: usize,
 }
 
-/// Parses a item.
+/// Parses an item.
 fn pattern<'a>(item: &'a str, list: &str) -> Result<Pattern<'a>, String> {
     let (mut numbered, mut tail) = (Vec::new(), item);
     while let Some((text, rest)) = tail.split_once('[') {
