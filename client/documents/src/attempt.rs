@@ -9,7 +9,7 @@ use crate::attribution::Attribution;
 use crate::instant::Instant;
 use crate::wire::FromWire;
 
-words! {
+string_enum! {
     /// Phase of a unit.
     pub enum UnitPhase from v1::UnitPhase {
         Waiting "waiting",
@@ -22,7 +22,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Phase of a task.
     pub enum TaskPhase from v1::TaskPhase {
         Assigned "assigned",
@@ -34,7 +34,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Cause of a start.
     pub enum RestartReason from v1::RestartReason {
         First "first",
@@ -45,7 +45,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Sender of a signal.
     pub enum SignalSender from v1::SignalSender {
         Supervisor "supervisor",
@@ -243,7 +243,7 @@ pub struct AllocationBasis {
     pub cells: Vec<String>,
 }
 
-words! {
+string_enum! {
     /// Kind of an allocation basis.
     pub enum BasisKind {
         Share "share",
@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_says_whose_signal_it_was_and_what_the_memory_came_to() {
+    fn an_exit_names_the_sender_of_its_signal_and_the_peak_memory() {
         let killed = v1::Exit {
             signal: Some(9),
             out_of_memory: true,
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_says_who_wanted_it_and_names_its_host() {
+    fn a_stop_reason_names_its_origin_and_host() {
         use v1::stop_reason::{Kind, Plain};
         let drained = v1::StopReason {
             kind: Some(Kind::DrainHostId(7)),

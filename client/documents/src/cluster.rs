@@ -11,7 +11,7 @@ use crate::wire::FromWire as _;
 /// timings.
 pub const REPLICA_SILENT_MS: u64 = 1_000;
 
-words! {
+string_enum! {
     /// Role of a replica.
     pub enum ReplicaRole from v1::ReplicaRole {
         Leader "leader",
@@ -21,7 +21,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Membership of a replica.
     pub enum MemberRole {
         Leader "leader",

@@ -68,7 +68,7 @@ documents! {
     }
 }
 
-words! {
+string_enum! {
     /// What an expected start is derived from: free resources, a reservation, time limits and usual run times, or the
     /// age of running work.
     pub enum StartBasis from v1::expected_start::Basis {
@@ -293,7 +293,7 @@ documents! {
     }
 }
 
-words! {
+string_enum! {
     /// What a limit belongs to.
     pub enum LimitKind from v1::limit_reached::Kind {
         Queue "queue",

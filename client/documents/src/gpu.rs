@@ -10,7 +10,7 @@ use crate::host::HostHealth;
 use crate::instant::Instant;
 use crate::wire::FromWire as _;
 
-words! {
+string_enum! {
     /// State of a GPU.
     pub enum GpuState {
         Free "free",

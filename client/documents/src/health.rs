@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_that_accepts_work_says_why_it_is_monitored_and_restricted() {
+    fn a_usable_component_shows_why_it_is_suspect_or_restricted() {
         assert_eq!(
             state("suspect", "history", &[]).reasons(),
             ["suspect by rule history"]

@@ -11,7 +11,7 @@ use crate::health::HealthState;
 use crate::instant::Instant;
 use crate::wire::FromWire as _;
 
-words! {
+string_enum! {
     /// Health of a host as known to the leader.
     pub enum HostHealth from v1::HostHealth {
         Up "up",
@@ -20,7 +20,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// State of a host, in the terms of Slurm.
     pub enum HostState {
         Idle "idle",
@@ -34,7 +34,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Why a host is not up: its heartbeats are missing, or they arrive and acknowledgements do not reach it.
     pub enum SilenceCause {
         Silence "silence",
@@ -42,7 +42,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Source of a host's location.
     pub enum CellSource from v1::CellSource {
         Configuration "configuration",

@@ -12,7 +12,7 @@ use crate::attempt::Unit;
 use crate::instant::Instant;
 use crate::wire::FromWire as _;
 
-words! {
+string_enum! {
     /// Phase of a job.
     pub enum JobPhase from v1::JobPhase {
         Queued "queued",

@@ -66,19 +66,19 @@ macro_rules! from_wire {
     };
 }
 
-/// An enumeration whose members are words in documents. With `from`, it mirrors an enumeration of the wire. Words and
-/// values of newer versions are `unknown`.
-macro_rules! words {
+/// An enumeration whose members are strings in documents. With `from`, it mirrors an enumeration of the wire. Members
+/// of newer versions are `unknown`.
+macro_rules! string_enum {
     (
         $(#[$attribute:meta])*
         pub enum $name:ident from $wire:ty {
-            $($variant:ident $word:tt,)*
+            $($variant:ident $text:tt,)*
         }
     ) => {
-        words! {
+        string_enum! {
             $(#[$attribute])*
             pub enum $name {
-                $($variant $word,)*
+                $($variant $text,)*
             }
         }
 
@@ -100,22 +100,22 @@ macro_rules! words {
 
         impl crate::wire::FromWire<i32> for Option<$name> {
             fn from_wire(wire: i32) -> Self {
-                let word: $name = crate::wire::FromWire::from_wire(wire);
-                Some(word).filter(|word| *word != $name::Unknown)
+                let value: $name = crate::wire::FromWire::from_wire(wire);
+                Some(value).filter(|value| *value != $name::Unknown)
             }
         }
     };
     (
         $(#[$attribute:meta])*
         pub enum $name:ident {
-            $($variant:ident $word:tt,)*
+            $($variant:ident $text:tt,)*
         }
     ) => {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         pub enum $name {
             $(
-                #[serde(rename = $word)]
+                #[serde(rename = $text)]
                 $variant,
             )*
             #[serde(other, rename = "unknown")]
@@ -123,11 +123,11 @@ macro_rules! words {
         }
 
         impl $name {
-            /// The word in documents.
+            /// The string in documents.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
-                    $(Self::$variant => $word,)*
+                    $(Self::$variant => $text,)*
                     Self::Unknown => "unknown",
                 }
             }

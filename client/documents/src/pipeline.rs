@@ -10,7 +10,7 @@ use crate::instant::Instant;
 use crate::job::JobPhase;
 use crate::wire::FromWire as _;
 
-words! {
+string_enum! {
     /// The end of another job that a job waits for.
     pub enum Condition from v1::Condition {
         Succeeded "after_ok",

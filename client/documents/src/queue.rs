@@ -88,7 +88,7 @@ pub struct QueueChanges {
     pub changes: Vec<QueueChange>,
 }
 
-words! {
+string_enum! {
     /// What becomes of a queue.
     pub enum QueueChangeKind from v1::queue_change::Kind {
         Added "added",

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::instant::Instant;
 
-words! {
+string_enum! {
     /// Role of a user.
     pub enum UserRole from v1::UserRole {
         Viewer "viewer",

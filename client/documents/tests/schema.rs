@@ -25,7 +25,7 @@ const ELSEWHERE: [&str; 5] = [
 const TEXT: [&str; 1] = ["job exec"];
 
 #[test]
-fn the_documented_schema_is_that_of_the_documents() {
+fn the_documented_schema_matches_the_documents() {
     let schema = muster_documents::schema();
     if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
         let text = serde_json::to_string_pretty(&schema).unwrap();

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_sorted_so_that_each_comes_after_those_it_waits_for() {
+    fn jobs_are_sorted_after_their_dependencies() {
         let text = "name: nightly\njobs:\n- {name: report, command: [r], after_any: [train]}\n\
                     - {name: train, gang: true, tasks: 4, command: [t], after_ok: [prepare]}\n\
                     - {name: prepare, command: [p]}\n\
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_and_circles_are_placed() {
+    fn unknown_names_and_cycles_are_located() {
         let text = "name: n\njobs:\n- {name: a, command: [x]}\n- name: b\n  command: [x]\n  \
                     after_ok: [a, c]\n";
         assert_eq!(
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_rules_are_placed_at_the_job_that_breaks_them() {
+    fn violated_rules_are_located_at_the_job_that_violates_them() {
         let text = "name: n\njobs:\n- {name: late, command: [x], after_ok: [soon]}\n- name: soon\n  \
                     command: [x]\n  stop_grace: 2h\n";
         let found = errors(text);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_before_retries_needs_no_number_of_them() {
+    fn a_backoff_may_be_given_without_a_number_of_retries() {
         let text = "name: a\ncommand: [x]\nretry: {backoff: 10s}\n";
         let jobs = read_jobs("job.yaml", text, "ada").unwrap();
         let retry = jobs[0].spec.retry.unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_the_kernel_has_two_parts_and_no_others() {
+    fn a_ulimit_is_one_number_or_a_soft_and_a_hard_limit() {
         let file = |limit: &str| {
             format!("name: a\ncommand: [x]\nexecution:\n  ulimits:\n    nofile: {limit}\n")
         };
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read_too() {
+    fn json_job_files_are_accepted() {
         let text = r#"{"name": "a\u00e4", "command": ["true"], "labels": {"team": "x"}}"#;
         let jobs = read_jobs("job.json", text, "ada").unwrap();
         assert_eq!(jobs[0].spec.name, "aä");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn several_documents_are_several_jobs() {
+    fn each_document_is_a_job() {
         let text = "name: a\ncommand: [x]\n---\nname: b\ncommand: [y]\n";
         let jobs = read_jobs("jobs.yaml", text, "ada").unwrap();
         let names: Vec<&str> = jobs.iter().map(|job| &*job.spec.name).collect();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_survives_its_own_file() {
+    fn job_fields_survive_writing_and_reading_a_job_file() {
         let text = "name: a\nuser: u\ngang: true\ngroups:\n- name: main\n  count: 2\n  command: [x, 'y z']\n  \
                     resources: {cpus: 1.5, memory: 3MiB}\n  \
                     layout: {count_min: 1, within_tasks: 2, within: {level: socket}}\n  \
@@ -214,19 +214,27 @@ mod tests {
                     container: {image: 'r/i:1', pull: always, entrypoint: [e], user: '1:2', userns: host, shm: 2GiB, \
                     gpus: 'v.com/g={uuid}', init: true, mounts: [{source: /a, target: /b, read_only: true}]}}\n\
                     labels: {k: 'true'}\nscheduling:\n  opportunistic: true\n  run_time_max: 2h\n  packing: spread\n  \
-                    within: {level: rack, required: false}\n  hosts: [n1]\n\
+                    within: {level: rack, required: false}\n  hosts: [n1]\n  \
+                    hosts_excluded: [n2]\n  assembly_max: 10m\n\
                     lifecycle:\n  after_ok: [41, 42]\n  after_failed: [43]\n  rules:\n  \
                     - {on: {codes: [3, 9]}, then: fail}\n  - {on: out_of_memory, then: retry_free}\n";
-        let spec = read_jobs("job.yaml", text, "ada").unwrap().remove(0).spec;
-        let written = serde_saphyr::to_string(&JobFile::from(&spec)).unwrap();
-        let again = read_jobs("written.yaml", &written, "ada")
-            .unwrap()
-            .remove(0);
-        assert_eq!(again.spec, spec, "{written}");
+        // Opportunistic jobs may have neither of these.
+        let guaranteed = text.replace(
+            "opportunistic: true",
+            "lazy_preemption: true\n  pinned_cell: lab",
+        );
+        for text in [text, &guaranteed] {
+            let spec = read_jobs("job.yaml", text, "ada").unwrap().remove(0).spec;
+            let written = serde_saphyr::to_string(&JobFile::from(&spec)).unwrap();
+            let again = read_jobs("written.yaml", &written, "ada")
+                .unwrap()
+                .remove(0);
+            assert_eq!(again.spec, spec, "{written}");
+        }
     }
 
     #[test]
-    fn every_mistake_is_placed_and_named() {
+    fn syntax_errors_are_located_and_explained() {
         let cases = [
             (
                 "name: a\ncomand: [x]\n",
@@ -281,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_broken_rule_is_placed_and_named() {
+    fn violated_rules_are_located_and_explained() {
         let text = "# a comment\nname: ''\ntasks: 0\nresources:\n  gpus: 129\ncommand: [x]\n\
                     stop_grace: 2h\nworking_directory: here\n";
         assert_eq!(
@@ -297,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_tasks_are_placed_where_their_number_is() {
+    fn too_many_tasks_are_located_at_their_number() {
         let rule = "1000000000 is over the limit of 1000000 (TASKS_PER_JOB_MAX)";
         let text = "name: a\ncommand: [x]\ntasks: 1000000000\n";
         assert_eq!(errors(text), [format!("job.yaml:3:8: tasks: {rule}")]);
@@ -317,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_other_jobs_belong_to_pipelines() {
+    fn dependencies_by_name_are_rejected_outside_pipelines() {
         let found = errors("name: a\ncommand: [x]\nafter_ok: [b]\n");
         assert!(
             found[0].starts_with("job.yaml:3:11: after_ok: belongs to a job of a pipeline"),
@@ -326,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_forms_do_not_mix() {
+    fn the_short_form_and_groups_do_not_mix() {
         let text = "name: a\ntasks: 3\ngroups: [{command: [x]}]\n";
         let message = "belongs to a job without `groups`; move it into the group";
         assert_eq!(errors(text), [format!("job.yaml:2:8: tasks: {message}")]);

@@ -15,7 +15,7 @@ use tonic::{Code, Status};
 
 use crate::config::ClientConfig;
 use crate::error::{ClientError, FailedAttempt, Refusal, seconds};
-use crate::transport::retry::{FailureClass, classify, passing_refusal};
+use crate::transport::retry::{FailureClass, classify, temporary_refusal};
 pub use crate::transport::roster::Roster;
 
 /// Deadline of a call, and its name in errors.
@@ -53,7 +53,7 @@ pub struct Calls {
 enum Outcome<Answer> {
     Answered(Answer),
     Unconnected(String),
-    Apart(TlsMismatch, String),
+    TlsMismatch(TlsMismatch, String),
     /// No answer within this time.
     Silent(Duration),
     Failed(FailureClass),
@@ -70,7 +70,7 @@ struct Attempts {
     /// False once a peer with matching TLS settings accepted a connection of this call.
     only_unconnected: bool,
     /// Whether TLS settings of a replica and the client do not match.
-    is_apart: bool,
+    has_tls_mismatch: bool,
     /// Longest wait requested by a replica in this round.
     floor: Option<Duration>,
     /// Waits between rounds.
@@ -120,38 +120,39 @@ impl Calls {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Executes a call, and returns the answering replica too. `carry` makes one attempt at an address;
+    /// Executes a call, and returns the answering replica too. `attempt` makes one attempt at an address;
     /// `broken` is called with each address whose connection has become unusable.
     ///
     /// # Errors
     /// [`ClientError::Refused`] for a final refusal by a replica; [`ClientError::Unreachable`] and
     /// [`ClientError::DeadlineExceeded`] list every address that was tried, with its failure.
-    pub async fn run<Answer, Carry, Carried>(
+    pub async fn run<Answer, Attempt, Attempted>(
         &self,
         operation: Operation,
-        carry: Carry,
+        attempt: Attempt,
         broken: impl Fn(&str),
     ) -> Result<(Answer, String), ClientError>
     where
-        Carry: Fn(String) -> Carried,
-        Carried: Future<Output = Result<Answer, Failure>>,
+        Attempt: Fn(String) -> Attempted,
+        Attempted: Future<Output = Result<Answer, Failure>>,
     {
         let per_try = self.config.per_try_deadline;
-        self.run_patiently(operation, per_try, carry, broken).await
+        self.run_with_timeout(operation, per_try, attempt, broken)
+            .await
     }
 
     /// As [`Calls::run`], with a separate timeout for each attempt: for operations that take a replica
     /// longer than usual.
-    pub(crate) async fn run_patiently<Answer, Carry, Carried>(
+    pub(crate) async fn run_with_timeout<Answer, Attempt, Attempted>(
         &self,
         operation: Operation,
         per_try: Duration,
-        carry: Carry,
+        attempt: Attempt,
         broken: impl Fn(&str),
     ) -> Result<(Answer, String), ClientError>
     where
-        Carry: Fn(String) -> Carried,
-        Carried: Future<Output = Result<Answer, Failure>>,
+        Attempt: Fn(String) -> Attempted,
+        Attempted: Future<Output = Result<Answer, Failure>>,
     {
         *self.last_answer() = None;
         let seed = self.seed.fetch_add(1, Ordering::Relaxed);
@@ -163,11 +164,13 @@ impl Calls {
                 continue;
             };
             let limit = tries.remaining().min(per_try);
-            let carried = tokio::time::timeout(limit, carry(address.clone()));
-            let outcome = match carried.await {
+            let attempted = tokio::time::timeout(limit, attempt(address.clone()));
+            let outcome = match attempted.await {
                 Ok(Ok(answer)) => Outcome::Answered(answer),
                 Ok(Err(Failure::Unreachable(cause))) => Outcome::Unconnected(cause),
-                Ok(Err(Failure::TlsMismatch(mismatch, cause))) => Outcome::Apart(mismatch, cause),
+                Ok(Err(Failure::TlsMismatch(mismatch, cause))) => {
+                    Outcome::TlsMismatch(mismatch, cause)
+                }
                 Ok(Err(Failure::Answered(status))) => Outcome::Failed(self.classify(&status)),
                 Err(_) => Outcome::Silent(limit),
             };
@@ -186,14 +189,14 @@ impl Calls {
                     }
                     return Ok((answer, address));
                 }
-                outcome => tries.note(&self.roster, address, outcome)?,
+                outcome => tries.record(&self.roster, address, outcome)?,
             }
         }
     }
 
     /// Classifies the status of a failed attempt.
     fn classify(&self, status: &Status) -> FailureClass {
-        match passing_refusal(status) {
+        match temporary_refusal(status) {
             Some(refusal) if !self.config.retries_temporary_refusals => {
                 FailureClass::Final(refusal)
             }
@@ -206,7 +209,7 @@ impl<Answer> Outcome<Answer> {
     /// Whether the replica answered. If it did not, the connection is no longer usable.
     const fn is_answer(&self) -> bool {
         match self {
-            Self::Unconnected(_) | Self::Apart(..) | Self::Silent(_) => false,
+            Self::Unconnected(_) | Self::TlsMismatch(..) | Self::Silent(_) => false,
             Self::Failed(FailureClass::Again { transport, .. }) => !*transport,
             Self::Answered(_) | Self::Failed(_) => true,
         }
@@ -229,7 +232,7 @@ impl Attempts {
             round: Vec::new(),
             failures: Vec::new(),
             only_unconnected: true,
-            is_apart: false,
+            has_tls_mismatch: false,
             floor: None,
             backoff,
         }
@@ -240,27 +243,28 @@ impl Attempts {
     }
 
     /// Records a failed attempt; returns an error if no other attempt would help.
-    fn note<Answer>(
+    fn record<Answer>(
         &mut self,
         roster: &Roster,
         address: String,
         outcome: Outcome<Answer>,
     ) -> Result<(), ClientError> {
         self.round.push(address.clone());
-        self.only_unconnected &= matches!(outcome, Outcome::Unconnected(_) | Outcome::Apart(..));
+        self.only_unconnected &=
+            matches!(outcome, Outcome::Unconnected(_) | Outcome::TlsMismatch(..));
         let is_answer = outcome.is_answer();
         let mut mismatch = None;
         let cause = match outcome {
             Outcome::Answered(_) => return Ok(()),
             Outcome::Unconnected(cause) => cause,
-            Outcome::Apart(apart, cause) => {
-                self.is_apart = true;
-                mismatch = Some(apart);
+            Outcome::TlsMismatch(found, cause) => {
+                self.has_tls_mismatch = true;
+                mismatch = Some(found);
                 cause
             }
             Outcome::Silent(limit) => {
-                let said_before = self.failures.iter().any(|it| it.address == address);
-                if said_before && self.remaining().is_zero() {
+                let has_failed_before = self.failures.iter().any(|it| it.address == address);
+                if has_failed_before && self.remaining().is_zero() {
                     // The end of the operation cut this attempt short: the replica's earlier failure is
                     // more informative.
                     return Ok(());
@@ -268,7 +272,7 @@ impl Attempts {
                 format!("no answer within {} s", seconds(&limit))
             }
             Outcome::Failed(FailureClass::Final(mut refusal)) => {
-                if is_strange(&refusal) {
+                if is_foreign(&refusal) {
                     refusal.message = format!(
                         "{address} answers, but not as a scheduler replica of this version: {}",
                         refusal.message
@@ -307,7 +311,7 @@ impl Attempts {
         let operation = self.operation.name;
         // A connection that TLS rejected does not count as accepted.
         let never_connected =
-            self.only_unconnected && (self.is_apart || !calls.roster.ever_connected());
+            self.only_unconnected && (self.has_tls_mismatch || !calls.roster.ever_connected());
         if never_connected && self.began.elapsed() >= calls.config.unreachable_deadline {
             return Err(ClientError::Unreachable {
                 operation,
@@ -335,7 +339,7 @@ impl Attempts {
 }
 
 /// Whether an answer is not a replica's: those have reasons, and know every request of their version.
-fn is_strange(refusal: &Refusal) -> bool {
+fn is_foreign(refusal: &Refusal) -> bool {
     refusal.code == Code::Unimplemented && refusal.reason == format!("{:?}", refusal.code)
 }
 
@@ -361,7 +365,7 @@ mod tests {
         let calls = Calls::seeded(ClientConfig::new(["a:1", "b:1", "c:1"]), 7);
         let (asked, broken) = (RefCell::default(), RefCell::default());
         let (asked_ref, answer) = (&asked, &answer);
-        let carry = |address: String| async move {
+        let attempt = |address: String| async move {
             let answer = answer(&address);
             let asked: &RefCell<Vec<String>> = asked_ref;
             asked.borrow_mut().push(address);
@@ -374,12 +378,12 @@ mod tests {
             let broken: &RefCell<Vec<String>> = &broken;
             broken.borrow_mut().push(address.to_owned());
         };
-        let result = calls.run(OPERATION, carry, forget).await;
+        let result = calls.run(OPERATION, attempt, forget).await;
         (result, asked.take(), broken.take())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_goes_past_whoever_is_down_or_silent_to_the_one_that_leads() {
+    async fn a_call_skips_dead_and_silent_replicas_and_reaches_the_leader() {
         let (result, asked, broken) = tried(|address| match address {
             "a:1" => Some(Err(Failure::Unreachable("refused".to_owned()))),
             "b:1" => None,
@@ -393,30 +397,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_ended_the_last_call_is_known_and_that_nobody_did() {
+    async fn the_replica_that_answered_the_last_call_is_known() {
         let calls = Calls::seeded(ClientConfig::new(["a:1", "b:1"]), 7);
         assert_eq!(calls.answered_by(), None);
-        let said = |answer: fn(&str) -> Result<u8, Failure>| {
-            let carry = move |address: String| async move { answer(&address) };
-            let call = calls.run(OPERATION, carry, |_| ());
+        let answerer = |answer: fn(&str) -> Result<u8, Failure>| {
+            let attempt = move |address: String| async move { answer(&address) };
+            let call = calls.run(OPERATION, attempt, |_| ());
             async {
                 drop(call.await);
                 calls.answered_by()
             }
         };
-        let answered = said(|address| match address {
+        let answered = answerer(|address| match address {
             "a:1" => Err(Failure::Unreachable("refused".to_owned())),
             _ => Ok(1),
         });
         assert_eq!(answered.await.as_deref(), Some("b:1"));
-        let refused = said(|_| Err(Failure::Answered(Status::invalid_argument("no"))));
+        let refused = answerer(|_| Err(Failure::Answered(Status::invalid_argument("no"))));
         assert!(refused.await.is_some());
-        let silent = said(|_| Err(Failure::Answered(not_leader(None))));
+        let silent = answerer(|_| Err(Failure::Answered(not_leader(None))));
         assert_eq!(silent.await, None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_nobody_answers_ends_and_names_what_was_tried() {
+    async fn an_unanswered_call_ends_and_names_the_replicas_that_it_tried() {
         let began = Instant::now();
         let (result, asked, _) = tried(|address| match address {
             "a:1" => Some(Err(Failure::Unreachable("refused".to_owned()))),
@@ -438,14 +442,14 @@ mod tests {
     }
 
     /// Result of a call whose queue is full, and the number of attempts.
-    async fn ends_while_full(outwaits_refusals: bool) -> (ClientError, u32) {
+    async fn ends_while_full(retries_temporary_refusals: bool) -> (ClientError, u32) {
         let config = ClientConfig {
-            retries_temporary_refusals: outwaits_refusals,
+            retries_temporary_refusals,
             ..ClientConfig::new(["a:1"])
         };
         let calls = Calls::seeded(config, 7);
         let asked = Cell::new(0);
-        let carry = |_: String| {
+        let attempt = |_: String| {
             asked.set(asked.get() + 1);
             let full = Rejection::QueueFull {
                 queue: "night".to_owned(),
@@ -453,12 +457,12 @@ mod tests {
             };
             async move { Err::<u8, Failure>(Failure::Answered(status_of(&full))) }
         };
-        let result = calls.run(OPERATION, carry, |_| {}).await;
+        let result = calls.run(OPERATION, attempt, |_| {}).await;
         (result.unwrap_err(), asked.get())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_queue_is_a_refusal_but_for_those_who_wait_for_room() {
+    async fn a_full_queue_is_a_refusal_unless_the_caller_waits_for_room() {
         let (error, asked) = ends_while_full(false).await;
         assert_eq!((error.reason(), asked), (Some("QUEUE_FULL"), 1));
         let (error, asked) = ends_while_full(true).await;
@@ -470,16 +474,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_takes_longer_than_most_is_given_its_time() {
+    async fn an_attempt_may_have_a_longer_deadline_than_the_default() {
         let calls = Calls::seeded(ClientConfig::new(["a:1"]), 7);
-        let carry = |_: String| async {
+        let attempt = |_: String| async {
             tokio::time::sleep(Duration::from_secs(6)).await;
             Ok::<u8, Failure>(1)
         };
         let per_try = Duration::from_secs(12);
-        let answered = calls.run_patiently(OPERATION, per_try, carry, |_| {}).await;
+        let answered = calls
+            .run_with_timeout(OPERATION, per_try, attempt, |_| {})
+            .await;
         assert_eq!(answered.unwrap().0, 1);
-        let lost = calls.run(OPERATION, carry, |_| {}).await;
+        let lost = calls.run(OPERATION, attempt, |_| {}).await;
         assert!(lost.is_err(), "{lost:?}");
     }
 }

@@ -208,10 +208,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_are_as_exact_as_people_want_them() {
-        let told = |micros| seconds(&Duration::from_micros(micros)).to_string();
-        assert_eq!(told(2_000_000), "2");
-        assert_eq!(told(500_000), "0.5");
-        assert_eq!(told(1_734_567), "1.73");
+    fn seconds_are_rounded_to_a_hundredth() {
+        let rounded = |micros| seconds(&Duration::from_micros(micros)).to_string();
+        assert_eq!(rounded(2_000_000), "2");
+        assert_eq!(rounded(500_000), "0.5");
+        assert_eq!(rounded(1_734_567), "1.73");
     }
 }

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use futures::stream::unfold;
 use muster_model::ids::{JobId, TaskIndex};
 use muster_proto::v1;
-use muster_proto::v1::exec_request::Kind as Say;
-use muster_proto::v1::exec_response::Kind as Hear;
+use muster_proto::v1::exec_request::Kind as ToCommand;
+use muster_proto::v1::exec_response::Kind as FromCommand;
 use tokio::sync::mpsc;
 use tonic::Streaming;
 
@@ -94,7 +94,7 @@ impl Client {
             by_admin: false,
         };
         let opened = self.open_stream(self.operation(OPERATION), |channel| {
-            let kind = Some(Say::Open(open.clone()));
+            let kind = Some(ToCommand::Open(open.clone()));
             let (input, waiting) = mpsc::channel(MESSAGES_MAX);
             async move {
                 // The queue has room for the first message.
@@ -138,19 +138,19 @@ impl Exec {
                 return Ok(None);
             };
             return Ok(Some(match kind {
-                Some(Hear::Begun(v1::ExecBegun { attempt, host })) => {
+                Some(FromCommand::Begun(v1::ExecBegun { attempt, host })) => {
                     ExecUpdate::Begun { attempt, host }
                 }
-                Some(Hear::Stdout(bytes)) => ExecUpdate::Stdout(bytes),
-                Some(Hear::Stderr(bytes)) => ExecUpdate::Stderr(bytes),
-                Some(Hear::End(v1::ExecEnd {
+                Some(FromCommand::Stdout(bytes)) => ExecUpdate::Stdout(bytes),
+                Some(FromCommand::Stderr(bytes)) => ExecUpdate::Stderr(bytes),
+                Some(FromCommand::End(v1::ExecEnd {
                     lost: Some(why), ..
                 })) => ExecUpdate::Lost { why },
-                Some(Hear::End(v1::ExecEnd { code, signal, .. })) => {
+                Some(FromCommand::End(v1::ExecEnd { code, signal, .. })) => {
                     ExecUpdate::Ended { code, signal }
                 }
                 // An update of a newer replica.
-                Some(Hear::Refused(_)) | None => continue,
+                Some(FromCommand::Refused(_)) | None => continue,
             }));
         }
     }
@@ -160,24 +160,27 @@ impl ExecInput {
     /// Sends input, and waits while the command does not read it. False: the command has ended.
     pub async fn write(&self, mut bytes: Bytes) -> bool {
         while bytes.len() > INPUT_BYTES_MAX {
-            if !self.say(Say::Input(bytes.split_to(INPUT_BYTES_MAX))).await {
+            if !self
+                .send(ToCommand::Input(bytes.split_to(INPUT_BYTES_MAX)))
+                .await
+            {
                 return false;
             }
         }
-        self.say(Say::Input(bytes)).await
+        self.send(ToCommand::Input(bytes)).await
     }
 
     /// Closes the input.
     pub async fn end(&self) -> bool {
-        self.say(Say::InputEnd(v1::ExecInputEnd {})).await
+        self.send(ToCommand::InputEnd(v1::ExecInputEnd {})).await
     }
 
     /// Changes the size of the terminal.
     pub async fn resize(&self, window: v1::WindowSize) -> bool {
-        self.say(Say::Resized(window)).await
+        self.send(ToCommand::Resized(window)).await
     }
 
-    async fn say(&self, kind: Say) -> bool {
+    async fn send(&self, kind: ToCommand) -> bool {
         let Some(input) = self.0.upgrade() else {
             return false;
         };
@@ -192,14 +195,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn long_input_goes_in_messages_that_are_taken() {
+    async fn long_input_is_split_into_messages_within_the_limit() {
         let (sender, mut waiting) = mpsc::channel(MESSAGES_MAX);
         let input = ExecInput(sender.downgrade());
         let bytes = Bytes::from(vec![7u8; 2 * INPUT_BYTES_MAX + 1]);
         assert!(input.write(bytes).await);
         for expected in [INPUT_BYTES_MAX, INPUT_BYTES_MAX, 1] {
-            let said = waiting.recv().await.unwrap().kind;
-            assert!(matches!(said, Some(Say::Input(bytes)) if bytes.len() == expected));
+            let sent = waiting.recv().await.unwrap().kind;
+            assert!(matches!(sent, Some(ToCommand::Input(bytes)) if bytes.len() == expected));
         }
     }
 }

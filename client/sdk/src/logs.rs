@@ -94,7 +94,7 @@ pub struct TaskLogs {
     begun: bool,
     stream: Option<Streaming<v1::StreamLogsResponse>>,
     replica: String,
-    cut: Option<String>,
+    interruption: Option<String>,
     /// Received updates that are not delivered yet.
     pending: VecDeque<LogUpdate>,
 }
@@ -111,7 +111,7 @@ impl Client {
             begun: false,
             stream: None,
             replica: String::new(),
-            cut: None,
+            interruption: None,
             pending: VecDeque::new(),
         }
     }
@@ -139,7 +139,7 @@ impl TaskLogs {
             match stream.message().await {
                 Ok(Some(response)) => self.take(response),
                 Ok(None) => return Ok(None),
-                Err(status) => self.broken(&status)?,
+                Err(status) => self.handle_failure(&status)?,
             }
         }
     }
@@ -179,7 +179,7 @@ impl TaskLogs {
             .await?;
         self.stream = Some(stream);
         self.replica.clone_from(&replica);
-        let cause = self.cut.take();
+        let cause = self.interruption.take();
         Ok(cause.map(|cause| LogUpdate::Resumed { replica, cause }))
     }
 
@@ -223,7 +223,7 @@ impl TaskLogs {
         })
     }
 
-    fn broken(&mut self, status: &Status) -> Result<(), ClientError> {
+    fn handle_failure(&mut self, status: &Status) -> Result<(), ClientError> {
         self.stream = None;
         let cause = match classify(status) {
             FailureClass::Final(refusal) => {
@@ -246,7 +246,7 @@ impl TaskLogs {
             }
         };
         tracing::debug!(replica = %self.replica, %cause, "a log stream was interrupted");
-        self.cut = Some(cause);
+        self.interruption = Some(cause);
         Ok(())
     }
 }

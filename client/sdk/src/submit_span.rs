@@ -18,7 +18,7 @@ pub(crate) struct SubmitSpan {
     /// Header sent to replicas.
     header: Option<MetadataValue<Ascii>>,
     /// The job's trace, as reported by the answering replica.
-    heard: OnceLock<TraceContext>,
+    reported: OnceLock<TraceContext>,
 }
 
 impl SubmitSpan {
@@ -30,13 +30,13 @@ impl SubmitSpan {
             span: tree::submit(request_id),
             sampled: true,
         });
-        let told = own.or(within).map(|context| context.to_string());
+        let context = own.or(within).map(|context| context.to_string());
         Self {
             request_id: request_id.to_owned(),
             began_ns: now_ns(),
             within,
-            header: told.and_then(|text| text.try_into().ok()),
-            heard: OnceLock::new(),
+            header: context.and_then(|text| text.try_into().ok()),
+            reported: OnceLock::new(),
         }
     }
 
@@ -55,7 +55,7 @@ impl SubmitSpan {
         let context = header.and_then(|text| TraceContext::parse(text.to_str().ok()?));
         if let Some(context) = context {
             // Any one of several answers counts.
-            self.heard.get_or_init(|| context);
+            self.reported.get_or_init(|| context);
         }
     }
 
@@ -64,8 +64,8 @@ impl SubmitSpan {
         if !is_on() {
             return;
         }
-        let heard = self.heard.get().map(|context| context.trace);
-        let trace = heard.unwrap_or_else(|| TraceId::of_request(&self.request_id));
+        let reported = self.reported.get().map(|context| context.trace);
+        let trace = reported.unwrap_or_else(|| TraceId::of_request(&self.request_id));
         let id = tree::submit(&self.request_id);
         let mut span = Span::new(trace, id, tree::SUBMIT, self.began_ns, now_ns())
             .kind(Kind::Client)
@@ -87,14 +87,14 @@ mod tests {
     const TEXT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn the_callers_span_is_told_and_nothing_where_there_is_none() {
+    fn the_callers_span_is_sent_only_if_it_is_valid() {
         let span = SubmitSpan::start("a", Some(TEXT));
-        let told = span.inject(());
-        let header = told.metadata().get(TRACEPARENT).unwrap();
+        let request = span.inject(());
+        let header = request.metadata().get(TRACEPARENT).unwrap();
         assert_eq!(header.to_str().unwrap(), TEXT);
         for nothing in [None, Some("nonsense")] {
-            let told = SubmitSpan::start("a", nothing).inject(());
-            assert!(told.metadata().get(TRACEPARENT).is_none(), "{nothing:?}");
+            let request = SubmitSpan::start("a", nothing).inject(());
+            assert!(request.metadata().get(TRACEPARENT).is_none(), "{nothing:?}");
         }
     }
 }

@@ -71,7 +71,7 @@ pub struct Watch {
     /// The replica that serves the stream.
     replica: String,
     /// Cause of the last stream's end, until it is reported to the caller.
-    cut: Option<String>,
+    interruption: Option<String>,
 }
 
 impl Client {
@@ -86,7 +86,7 @@ impl Client {
             position: WatchPosition::after(from_revision),
             stream: None,
             replica: String::new(),
-            cut: None,
+            interruption: None,
         }
     }
 }
@@ -118,7 +118,7 @@ impl Watch {
                     }
                 }
                 Ok(None) => self.interrupt("the replica ended the stream".to_owned()),
-                Err(status) => self.broken(&status)?,
+                Err(status) => self.handle_failure(&status)?,
             }
         }
     }
@@ -157,7 +157,7 @@ impl Watch {
         let (stream, replica) = opened.await.map_err(|error| self.explain(error))?;
         self.stream = Some(stream);
         self.replica.clone_from(&replica);
-        let cause = self.cut.take();
+        let cause = self.interruption.take();
         Ok(cause.map(|cause| WatchUpdate::Resumed { replica, cause }))
     }
 
@@ -187,11 +187,11 @@ impl Watch {
             "a watch was interrupted"
         );
         self.stream = None;
-        self.cut = Some(cause);
+        self.interruption = Some(cause);
     }
 
     /// Handles a failed stream: it is reopened, unless that could not help.
-    fn broken(&mut self, status: &Status) -> Result<(), ClientError> {
+    fn handle_failure(&mut self, status: &Status) -> Result<(), ClientError> {
         let cause = match classify(status) {
             FailureClass::Final(refusal) => {
                 self.stream = None;

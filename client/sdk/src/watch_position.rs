@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_delivered_is_new_once() {
+    fn each_revision_is_delivered_once() {
         let mut position = WatchPosition::after(None);
         position.bookmark(Revision(4));
         assert!(!position.deliver(Revision(4)));

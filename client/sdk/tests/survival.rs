@@ -53,7 +53,7 @@ fn output(offset_bytes: u64, data: &'static str) -> v1::StreamLogsResponse {
 #[tokio::test]
 async fn a_redirect_leads_to_the_leader_and_is_remembered() {
     let (cluster, follower, leader) = two_replicas();
-    follower.will([Act::Refuse(not_leader(Some(&leader.address)))]);
+    follower.react_with([Act::Refuse(not_leader(Some(&leader.address)))]);
     let client = client(&[&follower.address]).await;
     let first = client.submit_job(v1::JobSpec::default()).await.unwrap();
     let second = client.submit_job(v1::JobSpec::default()).await.unwrap();
@@ -64,9 +64,9 @@ async fn a_redirect_leads_to_the_leader_and_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_makes_no_second_job() {
+async fn a_lost_answer_creates_no_second_job() {
     let (cluster, first, second) = two_replicas();
-    first.will([Act::ServeAndLose(Status::unavailable("going down"))]);
+    first.react_with([Act::ServeAndLose(Status::unavailable("going down"))]);
     let client = client(&[&first.address, &second.address]).await;
     let submitted = client.submit_job(v1::JobSpec::default()).await.unwrap();
     assert_eq!(submitted.job, JobId(1));
@@ -80,17 +80,17 @@ async fn a_lost_answer_makes_no_second_job() {
 }
 
 #[tokio::test]
-async fn an_election_is_waited_for() {
+async fn calls_wait_for_an_election() {
     let (_cluster, first, second) = two_replicas();
-    first.will([Act::Refuse(not_leader(None)), Act::Refuse(not_leader(None))]);
-    second.will([Act::Refuse(not_leader(None))]);
+    first.react_with([Act::Refuse(not_leader(None)), Act::Refuse(not_leader(None))]);
+    second.react_with([Act::Refuse(not_leader(None))]);
     let client = client(&[&first.address, &second.address]).await;
     client.submit_job(v1::JobSpec::default()).await.unwrap();
     assert_eq!(first.calls().len() + second.calls().len(), 4);
 }
 
 #[tokio::test]
-async fn a_dead_replica_is_passed_over() {
+async fn a_dead_replica_is_skipped() {
     let (_cluster, alive, _) = two_replicas();
     let client = client(&[&nowhere().await.unwrap(), &alive.address]).await;
     let submitted = client.submit_job(v1::JobSpec::default()).await.unwrap();
@@ -100,7 +100,7 @@ async fn a_dead_replica_is_passed_over() {
 #[tokio::test]
 async fn a_hanging_replica_costs_one_short_deadline() {
     let (_cluster, hanging, alive) = two_replicas();
-    hanging.will([Act::Hang]);
+    hanging.react_with([Act::Hang]);
     let client = client(&[&hanging.address, &alive.address]).await;
     let began = Instant::now();
     client.submit_job(v1::JobSpec::default()).await.unwrap();
@@ -110,27 +110,27 @@ async fn a_hanging_replica_costs_one_short_deadline() {
 }
 
 #[tokio::test]
-async fn a_replica_is_told_how_long_an_answer_is_waited_for_and_a_stream_may_take_any_time() {
+async fn calls_carry_their_deadline_and_streams_have_none() {
     let (_cluster, replica, _) = two_replicas();
     let client = client(&[&replica.address]).await;
     client.submit_job(v1::JobSpec::default()).await.unwrap();
     lock(&replica.replica.watches).push_back(vec![Ok(events(2))]);
     let mut watch = client.watch(Some(Revision(1)), WatchFilter::default());
     watch.next().await.unwrap();
-    let patience = lock(&replica.replica.patience).clone();
-    let [Some(told), None] = &patience[..] else {
-        panic!("{patience:?}");
+    let deadlines = lock(&replica.replica.deadlines).clone();
+    let [Some(sent), None] = &deadlines[..] else {
+        panic!("{deadlines:?}");
     };
     // Connecting takes a part of the half second of an attempt.
-    let told: u64 = told.strip_suffix('u').unwrap().parse().unwrap();
-    assert!((100_000..=500_000).contains(&told), "{told}");
+    let sent: u64 = sent.strip_suffix('u').unwrap().parse().unwrap();
+    assert!((100_000..=500_000).contains(&sent), "{sent}");
 }
 
 #[tokio::test]
-async fn that_the_time_is_over_is_no_answer_of_a_replica() {
+async fn an_expired_deadline_is_not_an_answer_of_a_replica() {
     let (_cluster, replica, _) = two_replicas();
     let over = || Act::Refuse(Status::cancelled("Timeout expired"));
-    replica.will([over(), over(), over()]);
+    replica.react_with([over(), over(), over()]);
     let config = ClientConfig {
         discover: false,
         deadline: Duration::from_millis(200),
@@ -147,7 +147,7 @@ async fn that_the_time_is_over_is_no_answer_of_a_replica() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_there_is_told_with_every_address() {
+async fn an_unreachable_cluster_is_reported_with_every_address() {
     let (one, two) = (nowhere().await.unwrap(), nowhere().await.unwrap());
     let mut config = config(&[&one, &two]);
     config.unreachable_deadline = Duration::ZERO;
@@ -163,7 +163,7 @@ async fn a_cluster_that_is_not_there_is_told_with_every_address() {
 }
 
 #[tokio::test]
-async fn a_replica_that_wants_tls_is_told_of_at_once() {
+async fn a_replica_that_requires_tls_is_reported_at_once() {
     // Answer of a TLS server to anything but TLS: an alert.
     const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -191,9 +191,9 @@ async fn a_replica_that_wants_tls_is_told_of_at_once() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_a_leader_is_given_up_at_the_deadline() {
+async fn calls_to_a_cluster_without_a_leader_fail_at_the_deadline() {
     let (_cluster, replica, _) = two_replicas();
-    replica.will((0..10_000).map(|_| Act::Refuse(not_leader(None))));
+    replica.react_with((0..10_000).map(|_| Act::Refuse(not_leader(None))));
     let mut config = config(&[&replica.address]);
     config.deadline = Duration::from_millis(200);
     let client = Client::connect(config).await.unwrap();
@@ -206,7 +206,7 @@ async fn a_cluster_without_a_leader_is_given_up_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_refusal_comes_at_once_with_its_facts() {
+async fn a_refusal_is_returned_at_once_with_its_details() {
     let (_cluster, replica, _) = two_replicas();
     let facts = [("queue", "night".to_owned()), ("limit", "3".to_owned())];
     let refusal = error(
@@ -215,7 +215,7 @@ async fn a_refusal_comes_at_once_with_its_facts() {
         "queue `night` is full",
         &facts,
     );
-    replica.will([Act::Refuse(refusal)]);
+    replica.react_with([Act::Refuse(refusal)]);
     let client = client(&[&replica.address]).await;
     let error = client.submit_job(v1::JobSpec::default()).await.unwrap_err();
     assert_eq!(error.reason(), Some("QUEUE_FULL"));
@@ -255,7 +255,7 @@ async fn pages_are_read_until_enough() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_elsewhere_without_gap_or_duplicate() {
+async fn a_watch_continues_at_another_replica_without_gap_or_duplicate() {
     let (_cluster, first, second) = two_replicas();
     let dying = Err(Status::unavailable("replica stops"));
     let bookmark = v1::WatchResponse {
@@ -266,7 +266,7 @@ async fn a_watch_goes_on_elsewhere_without_gap_or_duplicate() {
     // A replica that sends too much must not make the client deliver duplicates.
     lock(&second.replica.watches).push_back(vec![Ok(events(3)), Ok(events(6)), Ok(events(7))]);
     let client = client(&[&first.address, &second.address]).await;
-    first.will([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
+    first.react_with([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
     let mut watch = client.watch(Some(Revision(1)), WatchFilter::default());
     let mut seen = Vec::new();
     while seen.last() != Some(&"events 7".to_owned()) {
@@ -290,7 +290,7 @@ async fn a_watch_goes_on_elsewhere_without_gap_or_duplicate() {
 }
 
 #[tokio::test]
-async fn a_watch_survives_that_its_replica_is_killed() {
+async fn a_watch_survives_the_death_of_its_replica() {
     let (_cluster, mut first, second) = two_replicas();
     lock(&first.replica.watches).push_back(vec![Ok(events(2))]);
     lock(&second.replica.watches).push_back(vec![Ok(events(3))]);
@@ -324,9 +324,9 @@ async fn a_watch_survives_that_its_replica_is_killed() {
 }
 
 #[tokio::test]
-async fn forgotten_events_are_an_error_and_never_a_gap() {
+async fn compacted_events_are_an_error_and_never_a_gap() {
     let (_cluster, replica, _) = two_replicas();
-    replica.will([Act::Refuse(compacted(Revision(90)))]);
+    replica.react_with([Act::Refuse(compacted(Revision(90)))]);
     let client = client(&[&replica.address]).await;
     let mut watch = client.watch(Some(Revision(5)), WatchFilter::default());
     let error = watch.next().await.unwrap_err();
@@ -337,7 +337,7 @@ async fn forgotten_events_are_an_error_and_never_a_gap() {
 }
 
 #[tokio::test]
-async fn waiting_for_a_job_looks_again_after_its_events() {
+async fn waiting_for_a_job_reads_it_again_after_its_events() {
     let (_cluster, replica, _) = two_replicas();
     lock(&replica.replica.phases).extend([v1::JobPhase::Running, v1::JobPhase::Failed]);
     lock(&replica.replica.watches).push_back(vec![Ok(events(2))]);
@@ -348,7 +348,7 @@ async fn waiting_for_a_job_looks_again_after_its_events() {
 }
 
 #[tokio::test]
-async fn output_goes_on_at_the_byte_where_it_was_cut() {
+async fn output_resumes_at_the_byte_where_it_was_interrupted() {
     let (_cluster, first, second) = two_replicas();
     let begin = v1::StreamLogsResponse {
         attempt: 2,
@@ -359,7 +359,7 @@ async fn output_goes_on_at_the_byte_where_it_was_cut() {
     lock(&first.replica.logs).push_back(vec![Ok(begin), dying]);
     // Two bytes that were delivered before are sent again.
     lock(&second.replica.logs).push_back(vec![Ok(output(14, "o world"))]);
-    first.will([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
+    first.react_with([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
     let client = client(&[&first.address, &second.address]).await;
     let mut logs = client.logs(LogsRequest {
         job: JobId(1),
@@ -386,9 +386,9 @@ async fn output_goes_on_at_the_byte_where_it_was_cut() {
 }
 
 #[tokio::test]
-async fn output_that_is_not_followed_is_given_up_at_the_deadline_of_a_call() {
+async fn output_that_is_not_followed_fails_at_the_deadline_of_a_call() {
     let (_cluster, replica, _) = two_replicas();
-    replica.will((0..10_000).map(|_| Act::Refuse(not_leader(None))));
+    replica.react_with((0..10_000).map(|_| Act::Refuse(not_leader(None))));
     let mut config = config(&[&replica.address]);
     config.deadline = Duration::from_millis(200);
     let deadline = config.deadline;
@@ -400,13 +400,13 @@ async fn output_that_is_not_followed_is_given_up_at_the_deadline_of_a_call() {
     });
     let error = logs.next().await.unwrap_err();
     assert!(
-        matches!(error, ClientError::DeadlineExceeded { deadline: told, .. } if told == deadline),
+        matches!(error, ClientError::DeadlineExceeded { deadline: reported, .. } if reported == deadline),
         "{error}"
     );
 }
 
 #[tokio::test]
-async fn output_of_which_nothing_had_come_goes_on_where_its_reader_began() {
+async fn output_interrupted_before_its_first_byte_restarts_at_the_requested_position() {
     let position = v1::LogPosition {
         stdout_bytes: 10,
         stderr_bytes: 4,
@@ -428,7 +428,7 @@ async fn output_of_which_nothing_had_come_goes_on_where_its_reader_began() {
         let dying = Err(Status::unavailable("replica stops"));
         lock(&first.replica.logs).push_back(vec![Ok(begin), dying]);
         lock(&second.replica.logs).push_back(vec![Ok(output(10, "late"))]);
-        first.will([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
+        first.react_with([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
         let client = client(&[&first.address, &second.address]).await;
         let mut logs = client.logs(LogsRequest {
             job: JobId(1),
@@ -466,7 +466,7 @@ fn chunk(bytes: &'static [u8]) -> v1::ExportStateResponse {
 }
 
 #[tokio::test]
-async fn an_export_that_is_cut_off_begins_anew() {
+async fn an_interrupted_export_restarts() {
     let (_cluster, first, second) = two_replicas();
     let dying = Err(Status::unavailable("going down"));
     lock(&first.replica.exports).push_back(vec![Ok(head(4)), Ok(chunk(b"ab")), dying]);
@@ -485,7 +485,7 @@ async fn an_export_that_is_cut_off_begins_anew() {
 }
 
 #[tokio::test]
-async fn an_export_that_lost_its_end_is_not_taken_for_whole() {
+async fn a_truncated_export_is_not_accepted_as_complete() {
     let cluster = Arc::new(Cluster::default());
     let replica = Running::start(&cluster).unwrap();
     for _ in 0..3 {
@@ -497,10 +497,10 @@ async fn an_export_that_lost_its_end_is_not_taken_for_whole() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_knows_no_exports_is_told_apart() {
+async fn a_cluster_without_exports_is_recognized() {
     let cluster = Arc::new(Cluster::default());
     let replica = Running::start(&cluster).unwrap();
-    replica.will([Act::Refuse(Status::unimplemented(""))]);
+    replica.react_with([Act::Refuse(Status::unimplemented(""))]);
     let client = client(&[&replica.address]).await;
     let error = client.export_state(&mut |_| ()).await.unwrap_err();
     assert!(error.is_unknown_request(), "{error}");

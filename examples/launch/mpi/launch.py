@@ -21,11 +21,11 @@ GREETING_SECONDS_MAX = 10
 NODE = "muster-node-"
 
 
-def say(connection, **words):
-    connection.sendall((json.dumps(words) + "\n").encode())
+def send(connection, **message):
+    connection.sendall((json.dumps(message) + "\n").encode())
 
 
-def hear(lines):
+def receive(lines):
     line = lines.readline()
     return json.loads(line) if line else None
 
@@ -63,23 +63,23 @@ def run_on(members, agent, lines, asked):
     """Runs mpirun's command on a member's host, and sends mpirun's agent the exit code."""
     try:
         member, answers = members.get(asked["node"])
-        say(member, command=asked["command"])
-        ended = hear(answers)
-        say(agent, code=ended["code"] if ended else 255)
+        send(member, command=asked["command"])
+        ended = receive(answers)
+        send(agent, code=ended["code"] if ended else 255)
     except (OSError, TimeoutError) as error:
         print(f"launch.py: {error}", file=sys.stderr, flush=True)
-        say(agent, code=255)
+        send(agent, code=255)
     finally:
         lines.close()
         agent.close()
 
 
 def greet(connection, members):
-    """Both members and agents connect here: the first line says which. Any other connection is closed."""
+    """Both members and agents connect here: the first line tells them apart. Any other connection is closed."""
     connection.settimeout(GREETING_SECONDS_MAX)
     lines = connection.makefile()
     try:
-        first = hear(lines)
+        first = receive(lines)
         if not isinstance(first, dict) or not ("member" in first or {"node", "command"} <= first.keys()):
             raise ValueError(f"unexpected greeting {first!r}")
     except (OSError, ValueError) as error:
@@ -116,7 +116,7 @@ def lead(program):
     agent = " ".join([shlex.quote(sys.executable), shlex.quote(os.path.abspath(__file__)), "--agent"])
     options = ["--hostfile", hosts.name, "--mca", "plm_rsh_agent", agent, "--mca", "plm_rsh_no_tree_spawn", "1"]
     names = ("MASTER_ADDR", "MASTER_PORT")
-    exported = [word for name in names for word in ("-x", name)]
+    exported = [argument for name in names for argument in ("-x", name)]
     try:
         return subprocess.call(["mpirun", *options, *exported, "-np", str(nodes * slots), *program])
     finally:
@@ -140,28 +140,28 @@ def follow():
     """The other tasks: run the received commands, one after another, until rank 0 closes the connection."""
     with connect() as master:
         lines = master.makefile()
-        say(master, member=int(os.environ["NODE_RANK"]))
+        send(master, member=int(os.environ["NODE_RANK"]))
         code = 0
-        while told := hear(lines):
-            code = subprocess.call(["sh", "-c", told["command"]])
-            say(master, code=code)
+        while message := receive(lines):
+            code = subprocess.call(["sh", "-c", message["command"]])
+            send(master, code=code)
         return code
 
 
-def stand_in_for_ssh(words):
+def stand_in_for_ssh(arguments):
     """Replacement for `ssh HOST COMMAND...` in mpirun."""
-    host, command = words[0], " ".join(words[1:])
+    host, command = arguments[0], " ".join(arguments[1:])
     with connect() as master:
-        say(master, node=int(host.removeprefix(NODE)), command=command)
-        ended = hear(master.makefile())
+        send(master, node=int(host.removeprefix(NODE)), command=command)
+        ended = receive(master.makefile())
         return ended["code"] if ended else 255
 
 
 def main():
-    words = sys.argv[1:]
-    if words[0] == "--agent":
-        return stand_in_for_ssh(words[1:])
-    return lead(words) if os.environ["RANK"] == "0" else follow()
+    arguments = sys.argv[1:]
+    if arguments[0] == "--agent":
+        return stand_in_for_ssh(arguments[1:])
+    return lead(arguments) if os.environ["RANK"] == "0" else follow()
 
 
 if __name__ == "__main__":

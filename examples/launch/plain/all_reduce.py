@@ -11,7 +11,7 @@ WORLD_SIZE = int(os.environ["WORLD_SIZE"])
 MASTER = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 
 
-def gather_and_tell(own):
+def sum_up(own):
     """Rank 0: receives the other numbers, and sends the sum. A connection that sends no number is not a
     member: ports are reused, and a stranger may look for the previous owner."""
     others, total = [], own
@@ -43,7 +43,7 @@ def connect():
             time.sleep(0.05)
 
 
-def tell_and_hear(own):
+def send_and_receive(own):
     """The others: send rank 0 their number, and receive the sum."""
     with connect() as master:
         master.sendall(f"{own}\n".encode())
@@ -52,7 +52,7 @@ def tell_and_hear(own):
 
 def main():
     own = RANK + 1
-    total = gather_and_tell(own) if RANK == 0 else tell_and_hear(own)
+    total = sum_up(own) if RANK == 0 else send_and_receive(own)
     print(f"rank {RANK} of {WORLD_SIZE}: the sum is {total}", flush=True)
     return 0 if total == WORLD_SIZE * (WORLD_SIZE + 1) // 2 else 1
 

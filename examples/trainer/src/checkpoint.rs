@@ -149,10 +149,10 @@ pub(crate) struct LoadedCheckpoint {
 /// The scheduler learns of a checkpoint with the worker's next heartbeat. A host that was lost before may
 /// have committed newer ones, and have removed the one that the scheduler names.
 pub(crate) fn read_newest_from(path: &Path) -> Result<LoadedCheckpoint, CheckpointError> {
-    let found = |path, state, instead| LoadedCheckpoint {
+    let found = |path, state, fallback_reason| LoadedCheckpoint {
         path,
         state,
-        fallback_reason: instead,
+        fallback_reason,
     };
     if let Some((newer, state)) = newer_than_missing(path)? {
         return Ok(found(newer, state, None));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_or_damaged_checkpoint_is_refused_for_good() {
+    fn an_unfinished_or_damaged_checkpoint_is_refused_permanently() {
         let home = tempfile::tempdir().unwrap();
         let folder = CheckpointFolder::open(home.path()).unwrap();
         let path = folder.write(&state(50)).unwrap().path;

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_said_as_the_contract_has_it() {
+    fn a_commit_is_sent_in_the_documented_format() {
         let home = tempfile::tempdir().unwrap();
         let socket = home.path().join("s");
         let agent = agent(&socket, "{\"ok\":true}\n");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_commit_is_told_with_the_agents_reason() {
+    fn a_refused_commit_has_the_agents_reason() {
         let home = tempfile::tempdir().unwrap();
         let socket = home.path().join("s");
         let agent = agent(&socket, "{\"ok\":false,\"error\":\"epoch 3 is over\"}\n");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_is_away_or_dies_in_mid_sentence_is_no_error() {
+    fn an_agent_that_is_absent_or_dies_within_a_message_is_no_error() {
         let home = tempfile::tempdir().unwrap();
         let socket = home.path().join("s");
         let control = Control::new(Some(socket.clone()));

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_order_goes_on_as_if_never_interrupted() {
+    fn a_resumed_order_continues_like_an_uninterrupted_one() {
         let mut whole = DataOrder::new(7, 100, 25);
         for step in 0..9 {
             whole.share(step, 0, 2);

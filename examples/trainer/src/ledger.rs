@@ -21,7 +21,7 @@ const GPUS_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 const CONFLICTS_FILE: &str = "conflicts";
 /// File of acquisitions and releases, one per line: time in microseconds of the raw monotonic clock, `take`
 /// or `give`, the resource, job, task, epoch of the attempt.
-const BOOK_FILE: &str = "book";
+const LEDGER_FILE: &str = "book";
 /// Locked by a process that is about to take a resource.
 const GUARD_FILE: &str = "guard";
 /// Folder of the locks of tasks.
@@ -130,7 +130,7 @@ impl Held {
         for gpu in &self.gpus {
             lines.push_str(&line(gpu));
         }
-        append(&self.folder.join(BOOK_FILE), &lines)
+        append(&self.folder.join(LEDGER_FILE), &lines)
     }
 }
 
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_owner_of_a_gpu_and_a_second_attempt_are_written_down() {
+    fn a_second_owner_of_a_gpu_and_a_second_attempt_are_recorded() {
         let folder = tempfile::tempdir().unwrap();
         let conflicts = || fs::read_to_string(folder.path().join(CONFLICTS_FILE));
         let first = take(folder.path(), task("1", "7"), "GPU-1");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_of_an_older_attempt_is_written_down() {
+    fn a_member_of_an_older_attempt_is_recorded() {
         let folder = tempfile::tempdir().unwrap();
         let member = |index: &str, epoch: &str| Task {
             index: index.to_owned(),
@@ -268,12 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn the_book_tells_what_was_taken_and_given_back() {
+    fn the_ledger_records_what_was_taken_and_released() {
         let folder = tempfile::tempdir().unwrap();
         drop(take(folder.path(), task("1", "7"), "GPU-1"));
-        let book = fs::read_to_string(folder.path().join(BOOK_FILE)).unwrap();
-        let lines: Vec<Vec<&str>> = book.lines().map(|it| it.split(' ').collect()).collect();
-        let kinds: Vec<(&str, &str)> = lines.iter().map(|words| (words[1], words[2])).collect();
+        let ledger = fs::read_to_string(folder.path().join(LEDGER_FILE)).unwrap();
+        let lines: Vec<Vec<&str>> = ledger.lines().map(|it| it.split(' ').collect()).collect();
+        let kinds: Vec<(&str, &str)> = lines.iter().map(|fields| (fields[1], fields[2])).collect();
         let expected = [
             ("take", "task"),
             ("take", "GPU-1"),
@@ -282,13 +282,13 @@ mod tests {
         ];
         assert_eq!(kinds, expected);
         assert!(
-            lines.iter().all(|words| words[3..] == ["1", "0", "7"]),
-            "{book}"
+            lines.iter().all(|fields| fields[3..] == ["1", "0", "7"]),
+            "{ledger}"
         );
         let times: Vec<u64> = lines
             .iter()
-            .map(|words| words[0].parse().unwrap())
+            .map(|fields| fields[0].parse().unwrap())
             .collect();
-        assert!(times.is_sorted() && times[0] > 0, "{book}");
+        assert!(times.is_sorted() && times[0] > 0, "{ledger}");
     }
 }

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_tell_the_time_and_the_step() {
+    fn lines_contain_the_time_and_the_step() {
         let folder = tempfile::tempdir().unwrap();
         let presence = LifetimeRecord::begin_in(Some(folder.path()), "3-7-0").unwrap();
         presence.reached(41).unwrap();

@@ -158,13 +158,10 @@ impl Rendezvous<'_> {
         }
         let mut roster = vec![own.local_addr().context("read the ring's address")?];
         roster.extend(visitors.iter().flatten().map(|(_, listener)| *listener));
-        let answer = Answer::Roster(roster);
+        let answer = Answer::Roster(roster.clone());
         for (stream, _) in visitors.iter_mut().flatten() {
             write_line(stream, &answer)?;
         }
-        let Answer::Roster(roster) = answer else {
-            unreachable!("it was made a roster above")
-        };
         Ok(Some((own, roster)))
     }
 

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_larger_than_every_socket_buffer_do_not_lock_the_ring() {
+    fn messages_larger_than_every_socket_buffer_do_not_deadlock_the_ring() {
         let length = 4 << 20;
         let sums = reduce(2, length, |place| place);
         assert_eq!(sums[0], sums[1]);

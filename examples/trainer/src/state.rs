@@ -140,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_to_the_bit() {
+    fn a_written_state_is_read_back_bit_for_bit() {
         let state = state();
         assert_eq!(TrainingState::decode(&state.encode()).unwrap(), state);
     }
 
     #[test]
-    fn every_damaged_byte_is_noticed() {
+    fn every_damaged_byte_is_detected() {
         let good = state().encode();
         for position in (0..good.len()).step_by(97).chain([good.len() - 1]) {
             let mut bad = good.clone();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_state_and_a_newer_format_are_refused_by_name() {
+    fn a_truncated_state_and_a_newer_format_have_errors_of_their_own() {
         let good = state().encode();
         let cut = TrainingState::decode(&good[..100]).unwrap_err();
         assert_eq!(cut, StateError::Length { found: 100 });

@@ -113,7 +113,7 @@ impl<'a> Trainer<'a> {
     }
 
     fn train(mut self, presence: &LifetimeRecord) -> Result<Outcome> {
-        self.say(&self.greeting());
+        self.print(&self.greeting());
         presence.reached(self.step)?;
         let mut loss_final = None;
         while self.step < self.arguments.steps {
@@ -178,7 +178,7 @@ impl<'a> Trainer<'a> {
         } else {
             "nothing is saved"
         };
-        self.say(&format!("asked to stop after step {}: {end}", self.step));
+        self.print(&format!("asked to stop after step {}: {end}", self.step));
         Ok(if is_saved {
             Outcome::Checkpointed
         } else {
@@ -201,7 +201,7 @@ impl<'a> Trainer<'a> {
         self.control.begin(self.step, &folder.path_of(self.step))?;
         let committed = folder.write(&self.state())?;
         let delivery = self.control.commit(&committed)?;
-        let heard = match delivery {
+        let note = match delivery {
             Delivery::Acknowledged | Delivery::NoAgent => {
                 // Until an agent has received this checkpoint, an older one may be named to resume from.
                 folder.prune(committed.step, self.arguments.checkpoints_kept)?;
@@ -211,8 +211,8 @@ impl<'a> Trainer<'a> {
             Delivery::Refused(why) => format!(", the agent refuses it: {why}"),
         };
         self.last_checkpoint = now();
-        self.say(&format!(
-            "checkpoint of step {}: {} bytes, {}{heard}",
+        self.print(&format!(
+            "checkpoint of step {}: {} bytes, {}{note}",
             self.step, committed.bytes, committed.digest
         ));
         Ok(())
@@ -237,7 +237,7 @@ impl<'a> Trainer<'a> {
         let (step, steps) = (self.step, self.arguments.steps);
         let accuracy = 100.0 * self.model.accuracy(&self.data.test);
         let epoch = self.order.epoch_of(step);
-        self.say(&format!(
+        self.print(&format!(
             "step {step:>6}/{steps}  epoch {epoch:>4}  loss {loss:.4}  accuracy {accuracy:.1} %"
         ));
         self.control.progress(step)?;
@@ -258,7 +258,7 @@ impl<'a> Trainer<'a> {
             restarts: self.restarts,
         };
         self.control.progress(self.step)?;
-        self.say(&format!(
+        self.print(&format!(
             "done: {} steps, loss {:.4} at first, {:.4} at last, accuracy {:.1} %, weights {}",
             report.steps,
             report.loss_first,
@@ -293,7 +293,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// Prints a line for users. Training does not end if the output is closed.
-    fn say(&self, line: &str) {
+    fn print(&self, line: &str) {
         let mut output = std::io::stdout().lock();
         let _ = writeln!(output, "{line}").and_then(|()| output.flush());
     }
@@ -316,9 +316,9 @@ fn first_state(arguments: &TrainArguments) -> Result<TrainingState, CheckpointEr
     let LoadedCheckpoint {
         path,
         mut state,
-        fallback_reason: instead,
+        fallback_reason,
     } = checkpoint::read_newest_from(path)?;
-    if let Some(damage) = instead {
+    if let Some(damage) = fallback_reason {
         let used = path.display();
         // Like every line for users: training does not end if the output is closed.
         let _ = writeln!(std::io::stderr(), "{damage}: resuming from {used}");

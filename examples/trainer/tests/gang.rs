@@ -193,7 +193,7 @@ fn a_preempt_flag_seen_by_the_gang_saves_one_step_and_exits_75() {
 }
 
 #[test]
-fn stubborn_ranks_heed_neither_the_flag_nor_sigterm() {
+fn stubborn_ranks_ignore_the_flag_and_sigterm() {
     let job = Job::new();
     fs::create_dir_all(job.control()).expect("the control folder");
     fs::write(job.control().join("preempt"), "{}").expect("the flag");
@@ -242,7 +242,7 @@ fn damage(checkpoint: &Path) {
 }
 
 #[test]
-fn a_gang_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before() {
+fn a_gang_whose_newest_checkpoint_is_damaged_resumes_from_the_previous_one() {
     let job = Job::new();
     job.run(&[]);
     let (_, path) = job.latest().expect("a checkpoint");
@@ -254,7 +254,7 @@ fn a_gang_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before() {
 }
 
 #[test]
-fn when_every_checkpoint_is_damaged_the_gang_says_so_and_is_not_run_again() {
+fn a_gang_without_an_intact_checkpoint_reports_it_and_is_not_retried() {
     let job = Job::new();
     job.run(&[]);
     let (_, path) = job.latest().expect("a checkpoint");
@@ -280,7 +280,7 @@ fn when_every_checkpoint_is_damaged_the_gang_says_so_and_is_not_run_again() {
 }
 
 #[test]
-fn a_rank_of_another_attempt_is_turned_away() {
+fn a_rank_of_another_attempt_is_refused() {
     let job = Job::new();
     let reserved = ReservedAddresses::draw(1).expect("a free port");
     let port = reserved.addresses()[0].port();
@@ -306,7 +306,7 @@ fn a_rank_of_another_attempt_is_turned_away() {
 }
 
 #[test]
-fn ranks_that_do_not_come_are_named() {
+fn missing_ranks_are_named() {
     let job = Job::new();
     let reserved = ReservedAddresses::draw(1).expect("a free port");
     let port = reserved.addresses()[0].port();
@@ -338,7 +338,7 @@ fn wrong_ranks_are_refused_with_both_numbers() {
 }
 
 #[test]
-fn the_stand_in_job_exits_as_it_is_told() {
+fn the_stand_in_job_exits_with_the_requested_code() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_muster-trainer"));
     let status = command
         .args(["busy", "--milliseconds", "5", "--exit-code", "3"])

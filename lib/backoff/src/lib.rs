@@ -64,7 +64,7 @@ mod tests {
     const LONGEST: Duration = Duration::from_millis(250);
 
     #[test]
-    fn waits_grow_to_a_bound_are_spread_and_begin_anew() {
+    fn waits_grow_to_a_bound_with_jitter_and_can_be_reset() {
         let mut backoff = Backoff::seeded(7, FIRST, LONGEST);
         let waits: Vec<Duration> = (0..100).map(|_| backoff.next_wait()).collect();
         let ceilings = [20, 40, 80, 160, 250].map(Duration::from_millis);

@@ -93,10 +93,10 @@ fn list(members: &BTreeMap<u64, String>) -> String {
         return "none".to_owned();
     }
     let members = members.iter();
-    let words: Vec<String> = members
+    let entries: Vec<String> = members
         .map(|(id, address)| format!("{id} ({address})"))
         .collect();
-    words.join(", ")
+    entries.join(", ")
 }
 
 /// Result of one poll.
@@ -116,15 +116,15 @@ pub async fn bootstrap(
 ) -> Result<BootstrapOutcome, BootstrapError> {
     let deadline = Instant::now() + plan.patience;
     let mut backoff = backoff();
-    let mut complaint = FailureLog::new("founding the cluster");
+    let mut failure_log = FailureLog::new("bootstrapping the cluster");
     let mut seen = BTreeMap::new();
     let mut last: Option<String>;
     loop {
-        let pause = match look(etcd, keys, plan).await {
-            Ok(Ok(PollResult::Decided(founded))) => return Ok(founded),
+        let pause = match poll(etcd, keys, plan).await {
+            Ok(Ok(PollResult::Decided(outcome))) => return Ok(outcome),
             Ok(Err(error)) => return Err(error),
             Ok(Ok(PollResult::Waits(found))) => {
-                complaint.record_success();
+                failure_log.record_success();
                 if found != seen {
                     tracing::info!(
                         replicas = list(&found),
@@ -137,7 +137,7 @@ pub async fn bootstrap(
                 LOOK_EVERY
             }
             Err(error) => {
-                complaint.record_failure(&error);
+                failure_log.record_failure(&error);
                 last = Some(error.to_string());
                 backoff.next_wait()
             }
@@ -154,7 +154,7 @@ pub async fn bootstrap(
     }
 }
 
-async fn look(
+async fn poll(
     etcd: &mut Etcd,
     keys: &Keys,
     plan: &BootstrapPlan,
@@ -168,22 +168,25 @@ async fn look(
         return Ok(Err(BootstrapError::ExistingCluster { prefix }));
     }
     let found = discover(etcd, keys).await?.replicas;
-    if let Some(members) = chosen(&found, plan) {
+    if let Some(members) = choose_members(&found, plan) {
         let record = records::encode(&Bootstrap {
             format: FORMAT,
             members,
         });
         let (bootstrap, epoch) = (keys.bootstrap(), keys.epoch());
-        let none_was = vec![txn::is_absent(&bootstrap), txn::is_absent(&epoch)];
+        let neither_exists = vec![txn::is_absent(&bootstrap), txn::is_absent(&epoch)];
         // The first transaction wins: the next poll reads its result.
-        etcd.txn(none_was, vec![txn::put(&bootstrap, &record)])
+        etcd.txn(neither_exists, vec![txn::put(&bootstrap, &record)])
             .await?;
     }
     Ok(Ok(PollResult::Waits(found)))
 }
 
 /// The members, once there are enough: those with the lowest ids.
-fn chosen(found: &BTreeMap<u64, String>, plan: &BootstrapPlan) -> Option<BTreeMap<u64, String>> {
+fn choose_members(
+    found: &BTreeMap<u64, String>,
+    plan: &BootstrapPlan,
+) -> Option<BTreeMap<u64, String>> {
     let is_seen = found.get(&plan.id) == Some(&plan.address);
     let members: BTreeMap<u64, String> = found.clone().into_iter().take(plan.expect).collect();
     (is_seen && members.len() == plan.expect).then_some(members)
@@ -228,20 +231,20 @@ mod tests {
 
     #[test]
     fn members_are_those_with_the_lowest_ids_once_there_are_enough() {
-        assert_eq!(chosen(&members(&[1, 2]), &plan(1)), None);
+        assert_eq!(choose_members(&members(&[1, 2]), &plan(1)), None);
         assert_eq!(
-            chosen(&members(&[1, 2, 4, 7]), &plan(7)),
+            choose_members(&members(&[1, 2, 4, 7]), &plan(7)),
             Some(members(&[1, 2, 4]))
         );
         assert_eq!(
-            chosen(&members(&[1, 2, 4]), &plan(7)),
+            choose_members(&members(&[1, 2, 4]), &plan(7)),
             None,
             "a replica that is not visible itself does not choose"
         );
     }
 
     #[test]
-    fn a_cluster_is_not_founded_anew() {
+    fn an_existing_cluster_is_not_bootstrapped_again() {
         let keys = Keys::new(None, "lab");
         let value = records::encode(&Bootstrap {
             format: FORMAT,

@@ -128,11 +128,11 @@ impl Etcd {
         operations: Vec<TxnOp>,
     ) -> Result<bool, EtcdError> {
         let txn = Txn::new().when(conditions).and_then(operations);
-        let ask = |mut client: Client| {
+        let submit = |mut client: Client| {
             let txn = txn.clone();
             async move { client.txn(txn).await }
         };
-        Ok(self.call(ask).await?.succeeded())
+        Ok(self.call(submit).await?.succeeded())
     }
 
     /// Grants a lease; returns its id and its duration in seconds, which may be longer than requested.
@@ -188,29 +188,29 @@ impl Etcd {
     }
 
     /// Performs one call. If it is denied, logs in again and retries once: the password may have changed.
-    async fn call<Answer, Asked>(
+    async fn call<Answer, Calling>(
         &mut self,
-        question: impl Fn(Client) -> Asked,
+        request: impl Fn(Client) -> Calling,
     ) -> Result<Answer, EtcdError>
     where
-        Asked: Future<Output = Result<Answer, etcd_client::Error>>,
+        Calling: Future<Output = Result<Answer, etcd_client::Error>>,
     {
         let was_logged_in = self.client.is_some() && self.settings.user.is_some();
-        match self.ask_once(&question).await {
-            Err(EtcdError::Denied { .. }) if was_logged_in => self.ask_once(&question).await,
+        match self.call_once(&request).await {
+            Err(EtcdError::Denied { .. }) if was_logged_in => self.call_once(&request).await,
             outcome => outcome,
         }
     }
 
-    async fn ask_once<Answer, Asked>(
+    async fn call_once<Answer, Calling>(
         &mut self,
-        question: &impl Fn(Client) -> Asked,
+        request: &impl Fn(Client) -> Calling,
     ) -> Result<Answer, EtcdError>
     where
-        Asked: Future<Output = Result<Answer, etcd_client::Error>>,
+        Calling: Future<Output = Result<Answer, etcd_client::Error>>,
     {
         let client = self.ready().await?;
-        let answer = self.with_timeout(question(client)).await?;
+        let answer = self.with_timeout(request(client)).await?;
         self.has_answered = true;
         Ok(answer)
     }
@@ -218,10 +218,10 @@ impl Etcd {
     /// Waits for an answer, with a timeout.
     async fn with_timeout<Answer>(
         &mut self,
-        asked: impl Future<Output = Result<Answer, etcd_client::Error>>,
+        calling: impl Future<Output = Result<Answer, etcd_client::Error>>,
     ) -> Result<Answer, EtcdError> {
-        match timeout(CALL_TIMEOUT, asked).await {
-            Ok(answered) => answered.map_err(|error| {
+        match timeout(CALL_TIMEOUT, calling).await {
+            Ok(outcome) => outcome.map_err(|error| {
                 let error = EtcdError::from_call(self.endpoint(), &error);
                 self.handle_failure(error)
             }),
@@ -300,7 +300,7 @@ impl Etcd {
             return error;
         };
         let is_closed_to_us = self.settings.ca.is_some() && !self.has_answered;
-        let way_out = if reason.contains(WRONG_CERTIFICATE) {
+        let hint = if reason.contains(WRONG_CERTIFICATE) {
             "; `etcd.ca` must contain its authority"
         } else if !is_closed_to_us || !was_open {
             ""
@@ -309,7 +309,7 @@ impl Etcd {
         } else {
             "; it may not accept `etcd.certificate`"
         };
-        let reason = format!("{reason}{way_out}");
+        let reason = format!("{reason}{hint}");
         EtcdError::Unreachable { endpoint, reason }
     }
 
@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_has_an_end() {
+    fn the_end_of_a_prefix_range_follows_all_its_keys() {
         assert_eq!(end_of("/muster/a/"), b"/muster/a0");
         assert_eq!(end_of(""), [0]);
     }

@@ -81,19 +81,19 @@ async fn ask(etcd: &mut Etcd, keys: &Keys) -> Result<Discovered, EtcdError> {
 
 /// Reports the replicas whenever they change, until dropped. The last known ones stay valid while etcd does
 /// not answer or lists none: a cluster whose leases have expired may still be running.
-pub async fn follow(mut etcd: Etcd, keys: Keys, mut tell: impl FnMut(&Discovered) + Send) {
+pub async fn follow(mut etcd: Etcd, keys: Keys, mut on_change: impl FnMut(&Discovered) + Send) {
     let mut backoff = backoff();
-    let mut complaint = FailureLog::new("finding replicas");
-    let mut told = Vec::new();
+    let mut failure_log = FailureLog::new("finding replicas");
+    let mut reported = Vec::new();
     loop {
         let outcome = match discover(&mut etcd, &keys).await {
             Ok(found) => {
-                complaint.record_success();
+                failure_log.record_success();
                 backoff.reset();
                 let addresses = found.addresses();
-                if !addresses.is_empty() && addresses != told {
-                    tell(&found);
-                    told = addresses;
+                if !addresses.is_empty() && addresses != reported {
+                    on_change(&found);
+                    reported = addresses;
                 }
                 changed(&mut etcd, &keys, found.revision).await
             }
@@ -102,7 +102,7 @@ pub async fn follow(mut etcd: Etcd, keys: Keys, mut tell: impl FnMut(&Discovered
         match outcome {
             Ok(pause) => sleep(pause).await,
             Err(error) => {
-                complaint.record_failure(&error);
+                failure_log.record_failure(&error);
                 sleep(backoff.next_wait()).await;
             }
         }
@@ -115,7 +115,7 @@ async fn changed(etcd: &mut Etcd, keys: &Keys, after: i64) -> Result<Duration, E
     // Leader and replicas only: the plan, which changes constantly, is elsewhere.
     let mut replicas = etcd.watch(&keys.replicas(), after).await?;
     let mut leader = etcd.watch(&keys.leader(), after).await?;
-    let told = async {
+    let change = async {
         loop {
             let next = tokio::select! {
                 next = replicas.next() => next,
@@ -130,8 +130,8 @@ async fn changed(etcd: &mut Etcd, keys: &Keys, after: i64) -> Result<Duration, E
             }
         }
     };
-    let told = timeout(LOOK_EVERY, told).await;
-    let Some(pause) = told.unwrap_or(Some(SETTLE)) else {
+    let change = timeout(LOOK_EVERY, change).await;
+    let Some(pause) = change.unwrap_or(Some(SETTLE)) else {
         etcd.next_endpoint();
         return Ok(ENDED_PAUSE);
     };

@@ -97,7 +97,7 @@ impl EtcdError {
         let endpoint = endpoint.to_owned();
         let status = match error {
             etcd_client::Error::GRpcStatus(status) => status,
-            // Only the text tells: the lease was not found.
+            // This error has no code of its own, only a text: the lease was not found.
             etcd_client::Error::LeaseKeepAliveError(_) => return Self::LeaseOver,
             etcd_client::Error::TransportError(error) => {
                 let reason = innermost(error);
@@ -149,8 +149,8 @@ mod tests {
 
     /// Messages of etcd 3.4.
     #[test]
-    fn what_etcd_says_is_told_apart() {
-        for (code, words, kind) in [
+    fn errors_of_etcd_are_classified() {
+        for (code, message, kind) in [
             (
                 Code::ResourceExhausted,
                 "etcdserver: mvcc: database space exceeded",
@@ -188,8 +188,8 @@ mod tests {
             ),
             (Code::Unavailable, "etcdserver: no leader", "unreachable"),
         ] {
-            let error = EtcdError::from_call("a:2379", &Status::new(code, words).into());
-            assert_eq!(error.kind(), kind, "{words}");
+            let error = EtcdError::from_call("a:2379", &Status::new(code, message).into());
+            assert_eq!(error.kind(), kind, "{message}");
         }
     }
 }

@@ -15,7 +15,7 @@ const AGAIN_EVERY: Duration = Duration::from_secs(600);
 struct Failing {
     since: Instant,
     kind: &'static str,
-    told_at: Instant,
+    logged_at: Instant,
 }
 
 /// Logs failure and recovery of etcd; one for each operation performed with etcd.
@@ -39,11 +39,11 @@ impl FailureLog {
         telemetry::error(error.kind());
         let now = Instant::now();
         let is_new = |failing: &Failing| {
-            failing.kind != error.kind() || failing.told_at + AGAIN_EVERY <= now
+            failing.kind != error.kind() || failing.logged_at + AGAIN_EVERY <= now
         };
-        let tells = self.failing.as_ref().is_none_or(is_new);
+        let is_due = self.failing.as_ref().is_none_or(is_new);
         let since = self.failing.as_ref().map_or(now, |failing| failing.since);
-        if tells {
+        if is_due {
             let seconds = (now - since).as_secs();
             tracing::warn!(
                 %error,
@@ -54,10 +54,10 @@ impl FailureLog {
             self.failing = Some(Failing {
                 since,
                 kind: error.kind(),
-                told_at: now,
+                logged_at: now,
             });
         }
-        tells
+        is_due
     }
 
     /// Records a success.
@@ -78,23 +78,23 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_that_lasts_is_told_seldom() {
-        let mut complaint = FailureLog::new("publishing");
+    async fn a_persistent_failure_is_logged_rarely() {
+        let mut failure_log = FailureLog::new("publishing");
         let full = || EtcdError::Full {
             endpoint: "a:1".to_owned(),
         };
-        assert!(complaint.record_failure(&full()));
-        assert!(!complaint.record_failure(&full()));
+        assert!(failure_log.record_failure(&full()));
+        assert!(!failure_log.record_failure(&full()));
         assert!(
-            complaint.record_failure(&EtcdError::LeaseOver),
+            failure_log.record_failure(&EtcdError::LeaseOver),
             "another failure"
         );
-        assert!(!complaint.record_failure(&EtcdError::LeaseOver));
+        assert!(!failure_log.record_failure(&EtcdError::LeaseOver));
         tokio::time::advance(AGAIN_EVERY).await;
-        assert!(complaint.record_failure(&EtcdError::LeaseOver));
-        complaint.record_success();
+        assert!(failure_log.record_failure(&EtcdError::LeaseOver));
+        failure_log.record_success();
         assert!(
-            complaint.record_failure(&EtcdError::LeaseOver),
+            failure_log.record_failure(&EtcdError::LeaseOver),
             "it worked between"
         );
     }

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_is_what_the_documentation_says() {
+    fn the_keys_match_the_documentation() {
         let keys = Keys::new(None, "lab");
         assert_eq!(keys.replica(2), "/muster/lab/replicas/2");
         assert_eq!(keys.leader(), "/muster/lab/leader");

@@ -73,7 +73,7 @@ pub fn batches(changes: Vec<Change>) -> Vec<Vec<Change>> {
 }
 
 /// Records that a batch was accepted.
-pub fn note(present: &mut Contents, batch: Vec<Change>) {
+pub fn apply(present: &mut Contents, batch: Vec<Change>) {
     for change in batch {
         match change {
             Change::Put(key, value) => drop(present.insert(key, value)),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stale_goes_first_and_what_is_missing_or_other_is_written() {
+    fn stale_keys_are_removed_first_and_missing_or_different_ones_written() {
         let mut present = contents(&[("a", "1"), ("b", "2"), ("z", "9")]);
         let wanted = contents(&[("a", "1"), ("b", "3"), ("c", "4")]);
         let changes = changes(&present, &wanted);
@@ -109,14 +109,14 @@ mod tests {
         let batches = batches(changes);
         assert_eq!(batches.len(), 2, "removing and writing are apart");
         for batch in batches {
-            note(&mut present, batch);
+            apply(&mut present, batch);
         }
         assert_eq!(present, wanted);
         assert!(super::changes(&present, &wanted).is_empty());
     }
 
     #[test]
-    fn batches_are_such_as_etcd_takes() {
+    fn batches_stay_within_the_limits_of_etcd() {
         let large: Arc<str> = "x".repeat(BATCH_BYTES_MAX / 3).into();
         let small: Arc<str> = "y".into();
         let puts = (0..1_000).map(|index| {

@@ -99,7 +99,7 @@ pub struct Publisher<P> {
     read_at: Instant,
     /// Time at which the plan in etcd was last up to date.
     up_to_date_at: Instant,
-    standing: watch::Sender<Health>,
+    health: watch::Sender<Health>,
 }
 
 impl<P: Publication> Publisher<P> {
@@ -118,27 +118,27 @@ impl<P: Publication> Publisher<P> {
             published_plan: None,
             read_at: now,
             up_to_date_at: now,
-            standing: watch::Sender::default(),
+            health: watch::Sender::default(),
         }
     }
 
     /// Health of etcd as last observed.
     #[must_use]
     pub fn health(&self) -> watch::Receiver<Health> {
-        self.standing.subscribe()
+        self.health.subscribe()
     }
 
     /// Publishes until `stop`; then the published keys are removed, as far as etcd allows it.
     pub async fn run(mut self, stop: CancellationToken) {
         telemetry::up(false);
         let mut backoff = backoff();
-        let mut complaint = FailureLog::new("publishing");
+        let mut failure_log = FailureLog::new("publishing");
         while !stop.is_cancelled() {
             let round = stop.run_until_cancelled(self.round()).await;
             let Some(outcome) = round else { break };
             let pause = match outcome {
                 Ok(is_whole) => {
-                    complaint.record_success();
+                    failure_log.record_success();
                     backoff.reset();
                     self.set_health(Health::Ok);
                     if is_whole {
@@ -147,7 +147,7 @@ impl<P: Publication> Publisher<P> {
                     ROUND_EVERY
                 }
                 Err(error) => {
-                    complaint.record_failure(&error);
+                    failure_log.record_failure(&error);
                     self.published_plan = None;
                     self.set_health(Health::Failing(error.to_string()));
                     backoff.next_wait()
@@ -248,7 +248,7 @@ impl<P: Publication> Publisher<P> {
             let is_put = |change: &&Change| matches!(change, Change::Put(..));
             let puts = batch.iter().filter(is_put).count();
             telemetry::wrote(puts, batch.len() - puts);
-            mirror::note(present, batch);
+            mirror::apply(present, batch);
         }
         self.up_to_date_at = Instant::now();
         Ok(true)
@@ -282,11 +282,11 @@ impl<P: Publication> Publisher<P> {
         }
     }
 
-    fn set_health(&self, standing: Health) {
-        telemetry::up(standing == Health::Ok);
-        self.standing.send_if_modified(|now| {
-            let is_other = *now != standing;
-            *now = standing;
+    fn set_health(&self, health: Health) {
+        telemetry::up(health == Health::Ok);
+        self.health.send_if_modified(|now| {
+            let is_other = *now != health;
+            *now = health;
             is_other
         });
     }

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_the_documentation_says() {
+    fn records_match_the_documentation() {
         assert_eq!(
             allocation(1).encode(),
             "{\"format\":1,\"job\":12,\"unit\":0,\"attempt\":2,\"attempt_epoch\":40,\"queue\":\"default\",\
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_for_etcd_is_written_without_its_tasks() {
+    fn a_record_too_large_for_etcd_is_written_without_its_tasks() {
         let text = allocation(20_000).encode();
         assert!(text.len() < VALUE_BYTES_MAX, "{}", text.len());
         let read: Option<Allocation> = decode(text.as_bytes());
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_newer_builds_are_passed_over_and_newer_formats_refused() {
+    fn unknown_fields_are_ignored_and_newer_formats_refused() {
         let newer = br#"{"format":1,"id":1,"address":"a:1","name":"","zone":"x"}"#;
         assert!(decode::<Replica>(newer).is_some());
         let another = br#"{"format":2,"id":1,"address":"a:1","name":""}"#;

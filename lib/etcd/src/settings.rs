@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_setting_is_named() {
+    fn an_invalid_setting_is_named() {
         assert_eq!(broken(|_| {}), None);
         assert_eq!(
             broken(|it| it.endpoints = vec!["http://a:1".to_owned()]),

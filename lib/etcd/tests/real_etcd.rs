@@ -69,16 +69,16 @@ fn plan(units: &[(u64, &str)]) -> Contents {
 
 /// Content that the test lets a replica publish.
 #[derive(Clone, Default)]
-struct Said {
-    reign: Option<u64>,
+struct Published {
+    epoch: Option<u64>,
     plan: Contents,
 }
 
-struct Source(watch::Receiver<Said>);
+struct Source(watch::Receiver<Published>);
 
 impl Publication for Source {
     fn leadership_epoch(&self) -> Option<u64> {
-        self.0.borrow().reign
+        self.0.borrow().epoch
     }
 
     fn plan(&mut self) -> Contents {
@@ -92,15 +92,15 @@ impl Publication for Source {
 
 /// A replica that publishes itself until it is dropped, or stopped.
 struct Publishing {
-    says: watch::Sender<Said>,
-    standing: watch::Receiver<Health>,
+    content: watch::Sender<Published>,
+    health: watch::Receiver<Health>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl Publishing {
     fn start(settings: &EtcdSettings, id: u64) -> Self {
-        let (says, said) = watch::channel(Said::default());
+        let (content, published) = watch::channel(Published::default());
         let own = Replica {
             format: FORMAT,
             id,
@@ -108,25 +108,25 @@ impl Publishing {
             name: String::new(),
         };
         let etcd = Etcd::open(settings).unwrap();
-        let publisher = Publisher::new(etcd, keys(), own, 2, Source(said));
-        let (standing, stop) = (publisher.health(), CancellationToken::new());
+        let publisher = Publisher::new(etcd, keys(), own, 2, Source(published));
+        let (health, stop) = (publisher.health(), CancellationToken::new());
         let task = tokio::spawn(publisher.run(stop.clone()));
         Self {
-            says,
-            standing,
+            content,
+            health,
             stop,
             task,
         }
     }
 
     fn leads(&self, epoch: u64, plan: &Contents) {
-        let (reign, plan) = (Some(epoch), plan.clone());
-        self.says.send_replace(Said { reign, plan });
+        let (epoch, plan) = (Some(epoch), plan.clone());
+        self.content.send_replace(Published { epoch, plan });
     }
 
-    async fn fails_by(&self, words: &str) {
-        eventually(words, async || match &*self.standing.borrow() {
-            Health::Failing(reason) => reason.contains(words).then_some(()),
+    async fn fails_by(&self, message: &str) {
+        eventually(message, async || match &*self.health.borrow() {
+            Health::Failing(reason) => reason.contains(message).then_some(()),
             _ => None,
         })
         .await;
@@ -153,16 +153,16 @@ async fn a_deposed_leader_changes_nothing_once_its_successor_has_written() {
     has_plan(&server, &old).await;
     names_leader(&server, 1).await;
 
-    let (tell, told) = watch::channel(Vec::new());
+    let (sender, followed) = watch::channel(Vec::new());
     let etcd = Etcd::open(&settings(&server)).unwrap();
     let following = tokio::spawn(follow(etcd, keys(), move |found| {
-        tell.send_replace(found.addresses());
+        sender.send_replace(found.addresses());
     }));
     second.leads(9, &new);
     has_plan(&server, &new).await;
     names_leader(&server, 2).await;
     eventually("the follower is notified", async || {
-        (*told.borrow() == ["r2:7400", "r1:7400"]).then_some(())
+        (*followed.borrow() == ["r2:7400", "r1:7400"]).then_some(())
     })
     .await;
     following.abort();
@@ -174,7 +174,7 @@ async fn a_deposed_leader_changes_nothing_once_its_successor_has_written() {
     names_leader(&server, 2).await;
 
     // It learns of the change and stops: its key is removed at once, the leader's stays.
-    first.says.send_replace(Said::default());
+    first.content.send_replace(Published::default());
     first.stop().await;
     assert_eq!(server.below(&keys().replicas()).len(), 1);
     names_leader(&server, 2).await;
@@ -184,7 +184,7 @@ async fn a_deposed_leader_changes_nothing_once_its_successor_has_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_mirror_is_whole_after_etcd_was_dead_or_hung_or_lost_its_data() {
+async fn the_mirror_is_complete_after_etcd_was_dead_or_hung_or_lost_its_data() {
     if missing() {
         return;
     }
@@ -218,7 +218,7 @@ async fn the_mirror_is_whole_after_etcd_was_dead_or_hung_or_lost_its_data() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_etcd_takes_what_is_removed_and_the_rest_once_there_is_room() {
+async fn a_full_etcd_accepts_removals_and_later_writes_once_there_is_room() {
     if missing() {
         return;
     }
@@ -250,7 +250,7 @@ async fn a_full_etcd_takes_what_is_removed_and_the_rest_once_there_is_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_is_founded_by_as_many_as_are_expected_and_once() {
+async fn a_cluster_is_bootstrapped_once_by_the_expected_number_of_replicas() {
     if missing() {
         return;
     }
@@ -306,16 +306,16 @@ async fn a_cluster_is_founded_by_as_many_as_are_expected_and_once() {
 /// Enables authentication in etcd: from now on with name and password of a user who may write our keys
 /// only.
 fn asking_for_users(server: &EtcdServer, settings: EtcdSettings) -> EtcdSettings {
-    let does = |words: &[&str]| drop(server.ctl(words).unwrap());
-    does(&["user", "add", "root:rootword"]);
-    does(&["user", "grant-role", "root", "root"]);
-    does(&["user", "add", "muster:word"]);
-    does(&["role", "add", "muster"]);
+    let run = |arguments: &[&str]| drop(server.ctl(arguments).unwrap());
+    run(&["user", "add", "root:rootword"]);
+    run(&["user", "grant-role", "root", "root"]);
+    run(&["user", "add", "muster:word"]);
+    run(&["role", "add", "muster"]);
     let prefix = keys().prefix().to_owned();
     let grant = ["role", "grant-permission", "--prefix", "muster"];
-    does(&[&grant[..], &["readwrite", &prefix]].concat());
-    does(&["user", "grant-role", "muster", "muster"]);
-    does(&["auth", "enable"]);
+    run(&[&grant[..], &["readwrite", &prefix]].concat());
+    run(&["user", "grant-role", "muster", "muster"]);
+    run(&["auth", "enable"]);
     let file = server.file("password");
     fs::write(&file, "word\n").unwrap();
     EtcdSettings {
@@ -329,7 +329,7 @@ fn asking_for_users(server: &EtcdServer, settings: EtcdSettings) -> EtcdSettings
 async fn works(settings: &EtcdSettings) {
     let replica = Publishing::start(settings, 1);
     eventually("it is published", async || {
-        (*replica.standing.borrow() == Health::Ok).then_some(())
+        (*replica.health.borrow() == Health::Ok).then_some(())
     })
     .await;
     let mut etcd = Etcd::open(settings).unwrap();
@@ -346,7 +346,7 @@ async fn refused(settings: &EtcdSettings) -> (&'static str, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_endpoint_is_asked_where_one_is_dead_or_hangs() {
+async fn a_dead_or_hanging_endpoint_is_skipped() {
     if missing() {
         return;
     }
@@ -361,12 +361,12 @@ async fn the_next_endpoint_is_asked_where_one_is_dead_or_hangs() {
     let all = EtcdSettings::new([dead.clone(), hanging.clone(), server.endpoint.clone()]);
     works(&all).await;
     let none = EtcdSettings::new([dead, hanging]);
-    let (kind, words) = refused(&none).await;
-    assert!(["unreachable", "silent"].contains(&kind), "{words}");
+    let (kind, message) = refused(&none).await;
+    assert!(["unreachable", "silent"].contains(&kind), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_proves_who_it_is() {
+async fn users_authenticate_with_a_password() {
     if missing() {
         return;
     }
@@ -379,7 +379,7 @@ async fn a_user_proves_who_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn etcd_proves_who_it_is_and_so_do_we() {
+async fn etcd_and_its_clients_authenticate_with_certificates() {
     if missing() {
         return;
     }
@@ -395,27 +395,27 @@ async fn etcd_proves_who_it_is_and_so_do_we() {
     // Another authority, trusted by us but not by etcd.
     let elsewhere = tempfile::tempdir().unwrap();
     let ca = issue::authority(elsewhere.path(), "other").unwrap();
-    let mistrusting = EtcdSettings {
+    let distrusting = EtcdSettings {
         ca: Some(ca.certificate),
         ..proven.clone()
     };
-    let (kind, words) = refused(&mistrusting).await;
-    assert_eq!(kind, "unreachable", "{words}");
+    let (kind, message) = refused(&distrusting).await;
+    assert_eq!(kind, "unreachable", "{message}");
     assert!(
-        words.contains("UnknownIssuer") && words.contains("`etcd.ca`"),
-        "{words}"
+        message.contains("UnknownIssuer") && message.contains("`etcd.ca`"),
+        "{message}"
     );
     // A client without a certificate.
-    let nobody = EtcdSettings {
+    let anonymous = EtcdSettings {
         certificate: None,
         key: None,
         ..proven.clone()
     };
-    let (kind, words) = refused(&nobody).await;
-    assert_eq!(kind, "unreachable", "{words}");
+    let (kind, message) = refused(&anonymous).await;
+    assert_eq!(kind, "unreachable", "{message}");
     assert!(
-        words.contains("`etcd.certificate` is not set") && !words.contains("transport error"),
-        "{words}"
+        message.contains("`etcd.certificate` is not set") && !message.contains("transport error"),
+        "{message}"
     );
     // A client with a certificate of the other authority.
     let user = PeerRole::User("client".to_owned());
@@ -425,9 +425,12 @@ async fn etcd_proves_who_it_is_and_so_do_we() {
         key: Some(other.key),
         ..proven.clone()
     };
-    let (kind, words) = refused(&stranger).await;
-    assert_eq!(kind, "unreachable", "{words}");
-    assert!(words.contains("not accept `etcd.certificate`"), "{words}");
+    let (kind, message) = refused(&stranger).await;
+    assert_eq!(kind, "unreachable", "{message}");
+    assert!(
+        message.contains("not accept `etcd.certificate`"),
+        "{message}"
+    );
 
     // A password in addition to a certificate that maps to no user of etcd.
     let known = asking_for_users(&server, proven.clone());

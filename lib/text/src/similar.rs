@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_nearly_a_keyword_is_told_from_others() {
+    fn misspelt_keywords_are_distinguished_from_other_words() {
         let keywords = ["auto", "submitter", "agent"];
         for (word, keyword) in [
             ("submiter", Some("submitter")),

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_of_two_columns_are_counted_as_such() {
+    fn wide_characters_count_as_two_columns() {
         let mut table = Table::new(COLUMNS, false);
         table.push(vec!["訓練".into(), "".into(), "up".into(), "".into()]);
         table.push(vec!["train".into(), "".into(), "up".into(), "".into()]);

@@ -100,7 +100,7 @@ impl Service<Uri> for Connector {
         let connector = TlsConnector::from(self.tls.current().client.clone());
         let is_foreign = self.is_foreign;
         Box::pin(async move {
-            let (host, port) = place(&uri)?;
+            let (host, port) = host_and_port(&uri)?;
             let name = ServerName::try_from(host.clone())
                 .map_err(|error| invalid(format!("`{host}` is not a host name: {error}")))?;
             let tcp = TcpStream::connect((host, port)).await?;
@@ -115,7 +115,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-fn place(uri: &Uri) -> io::Result<(String, u16)> {
+fn host_and_port(uri: &Uri) -> io::Result<(String, u16)> {
     let host = uri
         .host()
         .ok_or_else(|| invalid(format!("`{uri}` has no host")))?;

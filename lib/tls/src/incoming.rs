@@ -59,9 +59,9 @@ async fn accept(
     tls: Tls,
     sender: mpsc::Sender<io::Result<SecuredConnection>>,
 ) {
-    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let permits = Arc::new(Semaphore::new(HANDSHAKES_MAX));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
             return;
         };
         let accepted = tokio::select! {
@@ -78,9 +78,9 @@ async fn accept(
         };
         let (tls, sender) = (tls.clone(), sender.clone());
         tokio::spawn(async move {
-            let shaken = timeout(HANDSHAKE_MAX, shake_hands(tcp, &tls)).await;
-            drop(place);
-            match shaken.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            let outcome = timeout(HANDSHAKE_MAX, handshake(tcp, &tls)).await;
+            drop(permit);
+            match outcome.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 // The server is gone, so the connection is dropped.
                 Ok(connection) => drop(sender.send(Ok(connection)).await),
                 Err(error) => {
@@ -91,7 +91,7 @@ async fn accept(
     }
 }
 
-async fn shake_hands(tcp: TcpStream, tls: &Tls) -> io::Result<SecuredConnection> {
+async fn handshake(tcp: TcpStream, tls: &Tls) -> io::Result<SecuredConnection> {
     // Otherwise every second small message waits 40 ms for the acknowledgement of the one before.
     tcp.set_nodelay(true)?;
     let address = tcp.peer_addr().ok();

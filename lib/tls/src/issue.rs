@@ -99,7 +99,7 @@ pub fn authority(folder: &Path, cluster_id: &str) -> Result<Issued, IssueError> 
         DnType::CommonName,
         format!("Muster authority of {cluster_id}"),
     );
-    holds_for(&mut params, days_long(CA_DAYS));
+    set_validity(&mut params, of_days(CA_DAYS));
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
     write(folder, "ca", &certificate.pem(), &key)
@@ -118,7 +118,7 @@ pub fn certificate(
     days: u64,
 ) -> Result<Issued, IssueError> {
     let issuer = issuer(folder)?;
-    let mut params = parameters(role, names, days_long(days))?;
+    let mut params = parameters(role, names, of_days(days))?;
     params
         .distinguished_name
         .push(DnType::CommonName, file_name);
@@ -149,7 +149,7 @@ pub(crate) fn parameters(
         params.subject_alt_names.push(alternative_name(name)?);
     }
     params.use_authority_key_identifier_extension = true;
-    holds_for(&mut params, life);
+    set_validity(&mut params, life);
     Ok(params)
 }
 
@@ -174,13 +174,13 @@ fn alternative_name(name: &str) -> Result<SanType, IssueError> {
     clippy::disallowed_methods,
     reason = "the one place where the clock is read when certificates are made"
 )]
-fn holds_for(params: &mut CertificateParams, life: Duration) {
+fn set_validity(params: &mut CertificateParams, life: Duration) {
     let now = SystemTime::now();
     params.not_before = (now - CLOCKS_DIFFER).into();
-    params.not_after = (now + life.min(days_long(DAYS_MAX))).into();
+    params.not_after = (now + life.min(of_days(DAYS_MAX))).into();
 }
 
-fn days_long(days: u64) -> Duration {
+fn of_days(days: u64) -> Duration {
     DAY.saturating_mul(u32::try_from(days).unwrap_or(u32::MAX))
 }
 

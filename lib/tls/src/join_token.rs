@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_one() {
+    fn malformed_join_tokens_have_no_id() {
         let token = JoinToken::random(&HASH);
         let whole = token.text();
         let strange = [

@@ -169,7 +169,7 @@ impl Tls {
     /// Material of a process that only opens connections, and reads no files.
     pub(crate) fn client_alone(client: ClientConfig) -> Self {
         let material = Material {
-            client: Arc::new(speaking(client)),
+            client: Arc::new(with_protocol(client)),
             server: None,
             role: None,
             life: None,
@@ -208,7 +208,7 @@ impl Material {
         let Some((path, chain, key)) = identity(settings)? else {
             let client = client_config(&roots).with_no_client_auth();
             return Ok(Self {
-                client: Arc::new(speaking(client)),
+                client: Arc::new(with_protocol(client)),
                 server: None,
                 role: None,
                 life: None,
@@ -220,7 +220,7 @@ impl Material {
         {
             return Err(TlsError::WrongRole {
                 path,
-                found: role.map_or_else(|| "nobody".to_owned(), |role| role.to_string()),
+                found: role.map_or_else(|| "no role".to_owned(), |role| role.to_string()),
                 needed: needed.to_string(),
             });
         }
@@ -234,7 +234,7 @@ impl Material {
             .with_client_auth_cert(chain, key)
             .map_err(|error| unusable(error.to_string()))?;
         Ok(Self {
-            client: Arc::new(speaking(client)),
+            client: Arc::new(with_protocol(client)),
             server: Some(Arc::new(server)),
             role,
             life,
@@ -255,7 +255,7 @@ pub(crate) fn client_config(
         .with_root_certificates(Arc::clone(roots))
 }
 
-fn speaking(mut client: ClientConfig) -> ClientConfig {
+fn with_protocol(mut client: ClientConfig) -> ClientConfig {
     client.alpn_protocols = vec![PROTOCOL.to_vec()];
     client
 }
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_is_the_certificate_in_force_of_what_the_process_is() {
+    fn the_expiry_metric_shows_the_certificate_in_use_of_the_processs_own_role() {
         let folder = tempfile::tempdir().unwrap();
         authority(folder.path(), "test").unwrap();
         let own = replica(folder.path(), "own", 10);

@@ -99,7 +99,7 @@ mod tests {
     struct TlsErrorAbove(#[source] io::Error);
 
     #[test]
-    fn what_keeps_two_sides_apart_is_found_in_an_error() {
+    fn the_tls_mismatch_is_found_in_an_error() {
         let plain = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
         assert_eq!(of(plain), Some(TlsMismatch::PeerIsPlain));
         let stranger = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_tls_server_is_known_by_its_answer_to_a_plain_beginning() {
+    async fn a_tls_server_is_recognized_by_its_answer_to_unencrypted_bytes() {
         for (answer, is_tls) in [
             (&[21_u8, 3, 3, 0, 2, 2, 50], true),
             (&[0, 0, 0, 4, 0, 0, 0], false),
@@ -122,8 +122,8 @@ mod tests {
             let authority = listener.local_addr().unwrap().to_string();
             let server = async {
                 let (mut tcp, _) = listener.accept().await.unwrap();
-                let mut said = [0; PREFACE.len()];
-                tcp.read_exact(&mut said).await.unwrap();
+                let mut preface = [0; PREFACE.len()];
+                tcp.read_exact(&mut preface).await.unwrap();
                 tcp.write_all(answer).await.unwrap();
             };
             let (answers, ()) = tokio::join!(answers_in_tls(&authority), server);

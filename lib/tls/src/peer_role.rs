@@ -40,11 +40,11 @@ impl PeerRole {
     /// Parses a URI; none if it is not one of ours.
     #[must_use]
     pub fn parse(uri: &str) -> Option<Self> {
-        let said = uri.strip_prefix(SCHEME)?;
-        if said == REPLICA {
+        let role = uri.strip_prefix(SCHEME)?;
+        if role == REPLICA {
             return Some(Self::Replica);
         }
-        let (kind, name) = said.split_once('/')?;
+        let (kind, name) = role.split_once('/')?;
         if !is_name(name) {
             return None;
         }

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_has_a_certificate_for_the_key_that_it_made() {
+    fn a_worker_gets_a_certificate_for_its_own_key() {
         let folder = tempfile::tempdir().unwrap();
         authority(folder.path(), "test").unwrap();
         let open = Authority::open(&settings(folder.path())).unwrap().unwrap();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_somebody_else_signed_is_none() {
+    fn a_request_signed_with_another_key_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let one = signing_request(&folder.path().join("one.key")).unwrap();
         let other = signing_request(&folder.path().join("other.key")).unwrap();

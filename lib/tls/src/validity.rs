@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_renewed_when_two_thirds_of_it_are_over() {
+    fn a_certificate_is_renewed_after_two_thirds_of_its_validity() {
         let life = Validity {
             not_before: 1_000,
             not_after: 4_000,

@@ -149,7 +149,7 @@ mod tests {
     #[derive(Debug)]
     struct Number {
         path: PathBuf,
-        told: Mutex<Vec<bool>>,
+        reloads: Mutex<Vec<bool>>,
     }
 
     impl Files for Number {
@@ -166,18 +166,18 @@ mod tests {
         }
 
         fn on_reload(&self, outcome: Result<(), ()>) {
-            self.told.lock().unwrap().push(outcome.is_ok());
+            self.reloads.lock().unwrap().push(outcome.is_ok());
         }
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_once_and_what_was_before_stays() {
+    fn an_unusable_file_is_reported_once_and_the_previous_content_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("number");
         fs::write(&path, "7").unwrap();
         let number = |path: &Path| Number {
             path: path.to_owned(),
-            told: Mutex::default(),
+            reloads: Mutex::default(),
         };
         let watched = Watched::open(number(&path)).unwrap();
         let mut failed = None;
@@ -188,8 +188,8 @@ mod tests {
             }
             watched.poll(&mut failed);
             watched.poll(&mut failed);
-            let told = std::mem::take(&mut *watched.files.told.lock().unwrap());
-            (*watched.current(), told)
+            let reloads = std::mem::take(&mut *watched.files.reloads.lock().unwrap());
+            (*watched.current(), reloads)
         };
         assert_eq!(look(None), (7, vec![]));
         assert_eq!(look(Some("none")), (7, vec![false]));

@@ -109,7 +109,7 @@ mod tests {
     const FROZEN_SPAN: &str = "4f84e2b3684a853a";
 
     #[test]
-    fn what_differs_has_another_id() {
+    fn different_inputs_have_different_ids() {
         let trace = TraceId::of_job("lab", 7);
         assert_ne!(trace, TraceId::of_job("lab", 8));
         assert_ne!(trace, TraceId::of_job("production", 7));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_traces_one_in_so_many_is_exported() {
+    fn one_in_n_traces_is_exported() {
         let traces = (0..10_000).map(|job| TraceId::of_job("lab", job));
         let taken = traces.filter(|trace| trace.is_one_in(10)).count();
         assert!((800..1_200).contains(&taken), "{taken}");

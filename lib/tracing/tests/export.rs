@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 
 #[tokio::test]
-async fn whoever_records_never_waits_for_a_collector_and_what_is_lost_is_counted() {
+async fn recording_never_waits_for_a_collector_and_lost_spans_are_counted() {
     let recorder = PrometheusBuilder::new().install_recorder().unwrap();
     describe_metrics();
     let trace = TraceId::of_job("lab", 1);

@@ -57,16 +57,16 @@ async fn measure(options: &Options) -> anyhow::Result<Report> {
     let bench = Bench::new(options)?;
     let mut report = Report::new(Machine::look()?, options.quick);
     for figure in options.figures() {
-        bench.say(&format!("== {figure}"));
+        bench.progress(&format!("== {figure}"));
         match figures::measure(figure, &bench).await {
             Ok(rows) => {
                 for row in &rows {
-                    bench.say(&format!("   {row}"));
+                    bench.progress(&format!("   {row}"));
                 }
                 report.rows.extend(rows);
             }
             Err(error) => {
-                bench.say(&format!("   not measured: {error:#}"));
+                bench.progress(&format!("   not measured: {error:#}"));
                 report.failed.push(format!("{figure}: {error:#}"));
             }
         }

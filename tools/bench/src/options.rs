@@ -117,7 +117,7 @@ impl Bench {
     }
 
     /// Prints progress.
-    pub(crate) fn say(&self, line: &str) {
+    pub(crate) fn progress(&self, line: &str) {
         // A failure to print progress must not end a measurement.
         drop(writeln!(std::io::stderr(), "{line}"));
     }

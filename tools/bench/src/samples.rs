@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_values_that_were_measured() {
+    fn quantiles_are_measured_values() {
         let samples: Samples = (1..=100).rev().map(f64::from).collect();
         assert!((samples.median() - 50.0).abs() < f64::EPSILON);
         assert!((samples.quantile(0.99) - 99.0).abs() < f64::EPSILON);

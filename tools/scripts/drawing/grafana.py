@@ -105,8 +105,8 @@ def name_of(labels, legend, expression):
     """Name of a series."""
     if legend:
         return re.sub(r"\{\{\s*(\w+)\s*\}\}", lambda found: labels.get(found.group(1), ""), legend)
-    words = ", ".join(f'{key}="{value}"' for key, value in labels.items() if key != "__name__")
-    return labels.get("__name__", "") + f"{{{words}}}" if labels else expression
+    matchers = ", ".join(f'{key}="{value}"' for key, value in labels.items() if key != "__name__")
+    return labels.get("__name__", "") + f"{{{matchers}}}" if labels else expression
 
 
 def colour_by_steps(value, defaults):

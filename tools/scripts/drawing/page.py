@@ -23,20 +23,20 @@ STYLE = (
 
 
 def draw(dashboard, prometheus, window):
-    """The SVG of a dashboard, and complaints about panels without data."""
+    """The SVG of a dashboard, and warnings about panels without data."""
     marks = _marks(dashboard, prometheus, window)
-    pictures, complaints = [], []
+    pictures, warnings = [], []
     for panel in dashboard["panels"]:
         box = _place(panel["gridPos"])
         if panel["type"] == "row":
             pictures.append(panels.draw_heading(panel, box))
             continue
         panels.check(panel)
-        picture, complaint = _panel(panel, box, dashboard, prometheus, window, marks)
+        picture, warning = _panel(panel, box, dashboard, prometheus, window, marks)
         pictures.append(picture)
-        if complaint:
-            complaints.append(f"{dashboard['title']}: {panel['title']}: {complaint}")
-    return _sheet(dashboard, pictures, marks, window), complaints
+        if warning:
+            warnings.append(f"{dashboard['title']}: {panel['title']}: {warning}")
+    return _sheet(dashboard, pictures, marks, window), warnings
 
 
 def html(dashboard, picture):
@@ -46,7 +46,7 @@ def html(dashboard, picture):
 
 
 def _panel(panel, box, dashboard, prometheus, window, marks):
-    """The picture of a panel, and a complaint if it has no data."""
+    """The picture of a panel, and a warning if it has no data."""
     try:
         series = _series(panel, box, dashboard, prometheus, window)
     except Refused as refusal:
@@ -117,7 +117,7 @@ def _sheet(dashboard, pictures, marks, window):
         *pictures,
     ]
     for index, mark in enumerate(marks):
-        words = f"{panels.clock(mark.start)}  {mark.title}: {mark.text}"
-        parts.append(svg.text(MARGIN, bottom + 22 + index * FOOT_LINE, words, class_="small"))
+        label = f"{panels.clock(mark.start)}  {mark.title}: {mark.text}"
+        parts.append(svg.text(MARGIN, bottom + 22 + index * FOOT_LINE, label, class_="small"))
     height = bottom + MARGIN + len(marks) * FOOT_LINE
     return svg.element("svg", "\n".join(parts), xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {height:g}", role="img")

@@ -212,11 +212,11 @@ def _corners(points):
 def _mark(mark, scale):
     """An annotation: a line for a moment, an area for an interval."""
     left, right = scale.x(mark.start), scale.x(mark.end)
-    words = svg.tooltip(f"{clock(mark.start)} {mark.title}: {mark.text}")
+    tooltip = svg.tooltip(f"{clock(mark.start)} {mark.title}: {mark.text}")
     area = svg.element("rect", x=left, y=scale.box.y, width=max(right - left, 0.1), height=scale.box.height, class_="region", fill=mark.colour)
     line = svg.path([(left, scale.box.y), (left, scale.box.bottom)], class_="mark", stroke=mark.colour)
     foot = svg.path([(left - 4, scale.box.bottom + 5), (left, scale.box.bottom), (left + 4, scale.box.bottom + 5)], fill=mark.colour)
-    return svg.element("g", words + area + line + foot)
+    return svg.element("g", tooltip + area + line + foot)
 
 
 def _legend(box, series):
@@ -262,8 +262,8 @@ def _stat(panel, box, series, _marks, _window):
 def _figure(series, box, defaults, mode, has_others):
     """One value, as large as possible."""
     value = series.last()
-    words, colour = grafana.appearance(value, defaults, units.written(value, defaults["unit"]))
-    figure = series.name if mode == "name" else words
+    label, colour = grafana.appearance(value, defaults, units.written(value, defaults["unit"]))
+    figure = series.name if mode == "name" else label
     name = series.name if has_others and mode == "auto" else ""
     room = box.width - svg.width_of(name)
     size = max(min(box.height * 0.7, 44, 0.92 * room / max(svg.width_of(figure, 1), 1)), 10)
@@ -345,10 +345,10 @@ def _states(series, row, scale, defaults):
 
 
 def _state(box, value, defaults):
-    words, colour = grafana.appearance(value, defaults, units.written(value, defaults["unit"]))
-    area = svg.element("rect", svg.tooltip(words), x=box.x, y=box.y, width=box.width, height=box.height, fill=colour, fill_opacity=0.7)
-    fits = svg.width_of(words) + 8 < box.width
-    return area + (svg.text(box.x + 5, box.y + box.height / 2 + 4, words) if fits else "")
+    label, colour = grafana.appearance(value, defaults, units.written(value, defaults["unit"]))
+    area = svg.element("rect", svg.tooltip(label), x=box.x, y=box.y, width=box.width, height=box.height, fill=colour, fill_opacity=0.7)
+    fits = svg.width_of(label) + 8 < box.width
+    return area + (svg.text(box.x + 5, box.y + box.height / 2 + 4, label) if fits else "")
 
 
 _DRAWN = {"timeseries": _timeseries, "stat": _stat, "table": _table, "state-timeline": _state_timeline}

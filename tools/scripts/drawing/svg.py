@@ -12,20 +12,20 @@ def element(name, inside="", **attributes):
     return f"<{name}{written}>{inside}</{name}>" if inside else f"<{name}{written}/>"
 
 
-def text(x, y, words, size=12, **attributes):
+def text(x, y, label, size=12, **attributes):
     """Text that begins at a point, or is anchored there."""
-    return element("text", escape(words), x=x, y=y, font_size=size, **attributes)
+    return element("text", escape(label), x=x, y=y, font_size=size, **attributes)
 
 
-def width_of(words, size=12):
+def width_of(label, size=12):
     """Approximate width of a text."""
-    return len(words) * size * _LETTER_WIDTH
+    return len(label) * size * _LETTER_WIDTH
 
 
-def cut(words, width, size=12):
+def cut(label, width, size=12):
     """Text, truncated to the available width."""
     room = int(width / (size * _LETTER_WIDTH))
-    return words if len(words) <= room else words[: max(room - 1, 0)] + "…"
+    return label if len(label) <= room else label[: max(room - 1, 0)] + "…"
 
 
 def path(points, **attributes):
@@ -33,9 +33,9 @@ def path(points, **attributes):
     return element("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), **attributes)
 
 
-def tooltip(words):
+def tooltip(label):
     """Tooltip."""
-    return element("title", escape(words))
+    return element("title", escape(label))
 
 
 def _value(value):

@@ -33,12 +33,12 @@ class Drawing(unittest.TestCase):
         self.assertTrue(files)
         for file in files:
             dashboard = json.loads(file.read_text())
-            picture, complaints = page.draw(dashboard, Stub(), WINDOW)
-            self.assertEqual(complaints, [])
+            picture, warnings = page.draw(dashboard, Stub(), WINDOW)
+            self.assertEqual(warnings, [])
             self.assertIn("viewBox", ElementTree.fromstring(picture).attrib)
-            _, complaints = page.draw(dashboard, Stub(labels=()), WINDOW)
+            _, warnings = page.draw(dashboard, Stub(labels=()), WINDOW)
             panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
-            self.assertEqual(len(complaints), len(panels))
+            self.assertEqual(len(warnings), len(panels))
 
     def test_unsupported_panels_and_undefined_variables_are_refused(self):
         dashboard = json.loads((DASHBOARDS / "overview.json").read_text())

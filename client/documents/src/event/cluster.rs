@@ -9,7 +9,7 @@ use crate::instant::Instant;
 use crate::name::{block_target, component_name};
 use crate::wire::FromWire as _;
 
-words! {
+string_enum! {
     /// Membership of a replica in the group.
     pub enum Membership from v1::ReplicaMembership {
         Learner "learner",

@@ -9,7 +9,7 @@ use crate::attribution::Attribution;
 use crate::instant::Instant;
 use crate::job::JobPhase;
 
-words! {
+string_enum! {
     /// What becomes of the allocation of a suspended job.
     pub enum SuspendMode from v1::SuspendMode {
         Keep "keep",

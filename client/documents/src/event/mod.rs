@@ -92,22 +92,22 @@ fn name_hosts(kind: &mut Kind, hosts: &HostNames) {
     }
 }
 
-/// The kinds of events, each named as its message, with its word in documents.
+/// The kinds of events, each named as its message, with its name in documents.
 macro_rules! facts {
     (
-        of jobs { $($of_job:ident $of_job_word:tt,)* }
-        of the cluster { $($other:ident $other_word:tt,)* }
+        of jobs { $($of_job:ident $of_job_text:tt,)* }
+        of the cluster { $($other:ident $other_text:tt,)* }
     ) => {
         /// What happened: the kind, and the facts of the kind.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "kind", content = "detail")]
         pub enum Fact {
             $(
-                #[serde(rename = $of_job_word)]
+                #[serde(rename = $of_job_text)]
                 $of_job($of_job),
             )*
             $(
-                #[serde(rename = $other_word)]
+                #[serde(rename = $other_text)]
                 $other($other),
             )*
         }
@@ -117,8 +117,8 @@ macro_rules! facts {
             #[must_use]
             pub const fn kind(&self) -> &'static str {
                 match self {
-                    $(Self::$of_job(_) => $of_job_word,)*
-                    $(Self::$other(_) => $other_word,)*
+                    $(Self::$of_job(_) => $of_job_text,)*
+                    $(Self::$other(_) => $other_text,)*
                 }
             }
         }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_its_kind_with_facts_and_a_text_and_is_read_back() {
+    fn an_event_document_has_kind_text_and_details_and_is_read_back() {
         let event = event(Kind::TaskStarted(v1::TaskStarted {
             job_id: 2,
             unit: 1,

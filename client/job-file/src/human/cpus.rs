@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_counts_are_read_and_written() {
+    fn cpu_counts_are_parsed_and_formatted() {
         for (text, milli) in [
             ("4", 4_000),
             ("0.5", 500),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn invalid_cpu_counts_are_rejected() {
         for text in ["", "-1", "1.2345", "x", ".5", "5.", "1e3", "5000000000"] {
             let expected = format!("`{text}` is not a number of CPUs (write 4 or 0.5)");
             assert_eq!(cpu_count(text), Err(expected));

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read() {
+    fn durations_are_parsed() {
         let cases = [
             ("0s", 0),
             ("500ms", 500),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_says_what_is_wrong() {
+    fn invalid_durations_are_explained() {
         let cases = [
             ("", "it is empty"),
             ("30", "the unit is missing"),

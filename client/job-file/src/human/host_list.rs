@@ -24,8 +24,8 @@ pub fn expand_all<Text: AsRef<str>>(lists: &[Text]) -> Result<Vec<String>, Strin
 /// Names the problem and the expected form.
 pub fn expand(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
-    for word in split_outside_brackets(list)? {
-        let Pattern { numbered, tail } = pattern(word, list)?;
+    for item in split_outside_brackets(list)? {
+        let Pattern { numbered, tail } = pattern(item, list)?;
         append_names(&mut String::new(), &numbered, tail, list, &mut names)?;
     }
     Ok(names)
@@ -33,7 +33,7 @@ pub fn expand(list: &str) -> Result<Vec<String>, String> {
 
 /// Splits at the commas outside of brackets.
 fn split_outside_brackets(list: &str) -> Result<Vec<&str>, String> {
-    let mut words = Vec::new();
+    let mut items = Vec::new();
     let (mut depth, mut begin) = (0u32, 0usize);
     for (position, letter) in list.char_indices() {
         match letter {
@@ -41,7 +41,7 @@ fn split_outside_brackets(list: &str) -> Result<Vec<&str>, String> {
             ']' if depth == 1 => depth = 0,
             '[' | ']' => return Err(unusable(list, "its brackets do not match")),
             ',' if depth == 0 => {
-                words.push(&list[begin..position]);
+                items.push(&list[begin..position]);
                 begin = position + 1;
             }
             _ => {}
@@ -50,14 +50,14 @@ fn split_outside_brackets(list: &str) -> Result<Vec<&str>, String> {
     if depth != 0 {
         return Err(unusable(list, "its brackets do not match"));
     }
-    words.push(&list[begin..]);
-    if words.iter().any(|word| word.is_empty()) {
+    items.push(&list[begin..]);
+    if items.iter().any(|item| item.is_empty()) {
         return Err(unusable(list, "a name is empty"));
     }
-    Ok(words)
+    Ok(items)
 }
 
-/// A parsed word: literal texts with the numbers that follow each, and the trailing text.
+/// A parsed item: literal texts with the numbers that follow each, and the trailing text.
 struct Pattern<'a> {
     numbered: Vec<(&'a str, Vec<Numbers>)>,
     tail: &'a str,
@@ -70,9 +70,9 @@ struct Numbers {
     width: usize,
 }
 
-/// Parses a word.
-fn pattern<'a>(word: &'a str, list: &str) -> Result<Pattern<'a>, String> {
-    let (mut numbered, mut tail) = (Vec::new(), word);
+/// Parses an item.
+fn pattern<'a>(item: &'a str, list: &str) -> Result<Pattern<'a>, String> {
+    let (mut numbered, mut tail) = (Vec::new(), item);
     while let Some((text, rest)) = tail.split_once('[') {
         let (ranges, rest) = rest
             .split_once(']')
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_list_says_what_is_wrong() {
+    fn an_invalid_list_is_explained() {
         let cases = [
             ("", "a name is empty"),
             ("a,,b", "a name is empty"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn no_list_is_too_deep_or_too_wide_to_be_refused() {
+    fn lists_with_too_long_names_are_rejected_at_any_depth() {
         let deep = "[1]".repeat(100_000);
         let wide = format!("n[{}1]", "0".repeat(70_000));
         let long = format!("n{}[1-2]", "x".repeat(NAME_BYTES_MAX));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_are_dropped() {
+    fn duplicate_hosts_are_dropped() {
         let names = expand_all(&["node[1-2]", "node[2-3]"]);
         let expected: Vec<String> = ["node1", "node2", "node3"].map(str::to_owned).to_vec();
         assert_eq!(names, Ok(expected));

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read() {
+    fn sizes_are_parsed() {
         let cases = [
             ("512MiB", 512),
             ("16GiB", 16_384),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_says_what_is_wrong() {
+    fn invalid_sizes_are_explained() {
         let number = "the number is not whole, or has over 3 digits after the point";
         let cases = [
             ("", "it must begin with a number"),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_size_is_read_back() {
+    fn a_formatted_size_is_parsed_back() {
         for mib in [0, 1, 1_023, 1_024, 1_536, 1 << 20, 3 << 20] {
             assert_eq!(size(&format_mib(mib)), Ok(HumanSize { mib }));
         }

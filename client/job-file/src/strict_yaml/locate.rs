@@ -50,14 +50,14 @@ enum Step<'a> {
 
 /// Splits `groups[1].count` into its steps.
 fn steps(path: &str) -> impl Iterator<Item = Step<'_>> {
-    path.split(['.', '[']).filter_map(|word| {
-        if word.is_empty() {
+    path.split(['.', '[']).filter_map(|part| {
+        if part.is_empty() {
             return None;
         }
-        let index = word.strip_suffix(']').map(str::parse);
+        let index = part.strip_suffix(']').map(str::parse);
         Some(match index {
             Some(Ok(index)) => Step::Index(index),
-            _ => Step::Key(word),
+            _ => Step::Key(part),
         })
     })
 }
@@ -133,12 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_placed_at_what_holds_it() {
+    fn an_absent_field_is_located_at_its_parent() {
         assert_eq!(locate(TEXT, "groups[1].command"), Some((5, 5)));
     }
 
     #[test]
-    fn json_is_searched_the_same_way() {
+    fn fields_of_json_are_found() {
         let text = "{\n  \"groups\": [\n    {\"count\": 0}\n  ]\n}\n";
         assert_eq!(locate(text, "groups[0].count"), Some((3, 15)));
     }

@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn dashes_within_a_value_separate_nothing() {
+    fn dashes_within_a_value_do_not_split_documents() {
         assert_eq!(split_documents("a: ---\nb: 1\n").len(), 1);
         assert_eq!(split_documents("a: |\n  ---\n  x\n").len(), 1);
         assert_eq!(split_documents("----\n").len(), 1);
     }
 
     #[test]
-    fn a_file_without_a_document_is_refused() {
+    fn a_file_without_a_document_is_rejected() {
         let error = parse_all::<String>("empty.yaml", "# nothing\n---\n");
         let text = error.map(|_| ()).map_err(|error| error.to_string());
         assert_eq!(text, Err("empty.yaml: holds no document".to_owned()));

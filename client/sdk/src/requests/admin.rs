@@ -216,7 +216,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `REFUSED`, `NOT_LEVEL` (the replica must catch up first),
-    /// `CHANGE_UNDER_WAY`, and without `outwaits_refusals` also `REPLICA_UNREACHABLE` (a required replica
+    /// `CHANGE_UNDER_WAY`, and without `retries_temporary_refusals` also `REPLICA_UNREACHABLE` (a required replica
     /// does not answer).
     pub async fn change_replicas(
         &self,
@@ -229,7 +229,7 @@ impl Client {
         };
         let per_try = self.config().per_try_deadline.max(CHANGE_TRY_MIN);
         let operation = self.operation("change the replicas");
-        self.call_patiently(operation, per_try, |channel| {
+        self.call_with_timeout(operation, per_try, |channel| {
             let request = request.clone();
             async move { admin(channel).change_replicas(request).await }
         })

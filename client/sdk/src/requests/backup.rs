@@ -17,7 +17,7 @@ const OPERATION: &str = "save a snapshot";
 pub struct SavedSnapshot {
     parts: Streaming<v1::SaveSnapshotResponse>,
     address: String,
-    patience: std::time::Duration,
+    part_timeout: std::time::Duration,
 }
 
 impl Client {
@@ -38,7 +38,7 @@ impl Client {
         Ok(SavedSnapshot {
             parts,
             address,
-            patience: self.config().deadline,
+            part_timeout: self.config().deadline,
         })
     }
 }
@@ -50,8 +50,9 @@ impl SavedSnapshot {
     /// [`ClientError::Unreachable`] if the replica stopped or the connection broke: start over, any other
     /// replica serves as well.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
-        let Ok(message) = tokio::time::timeout(self.patience, self.parts.message()).await else {
-            let limit = self.patience.as_secs_f64();
+        let Ok(message) = tokio::time::timeout(self.part_timeout, self.parts.message()).await
+        else {
+            let limit = self.part_timeout.as_secs_f64();
             return Err(self.cut(format!("no more data within {limit} s")));
         };
         match message {

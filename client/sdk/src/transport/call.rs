@@ -32,11 +32,11 @@ impl Client {
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let per_try = self.config().per_try_deadline;
-        self.call_patiently(operation, per_try, send).await
+        self.call_with_timeout(operation, per_try, send).await
     }
 
     /// As [`Client::call`], with a separate timeout for each attempt.
-    pub(crate) async fn call_patiently<Answer, Send, Sending>(
+    pub(crate) async fn call_with_timeout<Answer, Send, Sending>(
         &self,
         operation: Operation,
         per_try: Duration,
@@ -80,11 +80,11 @@ impl Client {
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let (send, until) = (&send, &until);
-        let carry = |address: String| async move { self.try_at(&address, until(), send).await };
+        let attempt = |address: String| async move { self.try_at(&address, until(), send).await };
         let broken = |address: &str| self.connections().drop(address);
         let calls = self.calls();
         let answered = calls
-            .run_patiently(operation, per_try, carry, broken)
+            .run_with_timeout(operation, per_try, attempt, broken)
             .await?;
         self.refresh_if_due();
         Ok(answered)
@@ -102,9 +102,9 @@ impl Client {
     {
         let connections = self.connections();
         let limit = self.connect_deadline();
-        let line = connections.open(address, limit, until).await?;
+        let channel = connections.open(address, limit, until).await?;
         self.roster().connected();
-        match send(line).await {
+        match send(channel).await {
             Ok(response) => {
                 connections.record_success();
                 self.record_membership(&response);

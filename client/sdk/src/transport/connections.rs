@@ -74,27 +74,31 @@ impl Connections {
     ) -> Result<AuthenticatedChannel, Failure> {
         let open = self.lock().get(address).cloned();
         if let Some(channel) = open {
-            return Ok(self.line(channel, until));
+            return Ok(self.authenticated(channel, until));
         }
         // These addresses come from replicas: any server may listen there.
         if self.credential.is_some() && !self.dialer.is_secure() && !is_loopback(address) {
-            let told = "a token is not sent over a connection that others can read";
-            return Err(Failure::Unreachable(told.to_owned()));
+            let cause = "a token is not sent over a connection that others can read";
+            return Err(Failure::Unreachable(cause.to_owned()));
         }
         let endpoint = parse(address, connect_deadline)
             .map_err(|error| Failure::Unreachable(innermost(&error)))?;
         let channel = match self.dialer.connect(&endpoint).await {
             Ok(channel) => channel,
-            Err(error) => return Err(self.unopened(address, error, connect_deadline).await),
+            Err(error) => {
+                return Err(self
+                    .classify_unopened(address, error, connect_deadline)
+                    .await);
+            }
         };
         let mut open = self.lock();
         let channel = open.entry(address.to_owned()).or_insert(channel).clone();
-        Ok(self.line(channel, until))
+        Ok(self.authenticated(channel, until))
     }
 
-    fn line(&self, channel: Channel, until: Option<Instant>) -> AuthenticatedChannel {
-        let patience = until.map(|until| until.saturating_duration_since(Instant::now()));
-        self.credential.on(channel, patience)
+    fn authenticated(&self, channel: Channel, until: Option<Instant>) -> AuthenticatedChannel {
+        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
+        self.credential.on(channel, timeout)
     }
 
     /// Records a successful call.
@@ -104,24 +108,29 @@ impl Connections {
 
     /// Classifies the status of an unsuccessful call.
     pub(crate) async fn classify(&self, address: &str, status: Status, limit: Duration) -> Failure {
-        if let Some(apart) = tls_mismatch(&status) {
-            return apart;
+        if let Some(mismatch) = tls_mismatch(&status) {
+            return mismatch;
         }
         let is_broken = status.source().is_some();
         if is_broken && self.expects_tls(address, limit).await {
-            return too_plain();
+            return tls_required();
         }
         Failure::Answered(status)
     }
 
     /// Classifies the error of a connection that could not be opened.
-    async fn unopened(&self, address: &str, error: transport::Error, limit: Duration) -> Failure {
-        if let Some(apart) = tls_mismatch(&error) {
-            return apart;
+    async fn classify_unopened(
+        &self,
+        address: &str,
+        error: transport::Error,
+        limit: Duration,
+    ) -> Failure {
+        if let Some(mismatch) = tls_mismatch(&error) {
+            return mismatch;
         }
-        let is_anybody_there = !is_refused(&error);
-        if is_anybody_there && self.expects_tls(address, limit).await {
-            return too_plain();
+        let is_listening = !is_refused(&error);
+        if is_listening && self.expects_tls(address, limit).await {
+            return tls_required();
         }
         Failure::Unreachable(innermost(&error))
     }
@@ -159,9 +168,9 @@ fn tls_mismatch(error: &(dyn Error + 'static)) -> Option<Failure> {
     Some(Failure::TlsMismatch(mismatch, cause))
 }
 
-fn too_plain() -> Failure {
-    let told = "it speaks TLS, and this side does not".to_owned();
-    Failure::TlsMismatch(TlsMismatch::PeerEncrypts, told)
+fn tls_required() -> Failure {
+    let cause = "it speaks TLS, and this side does not".to_owned();
+    Failure::TlsMismatch(TlsMismatch::PeerEncrypts, cause)
 }
 
 /// Whether the error shows that the connection was not accepted: a probe would reveal no more.
@@ -229,7 +238,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_token_does_not_go_in_the_clear_to_where_others_say_that_a_replica_is() {
+    async fn a_token_is_not_sent_unencrypted_to_an_address_reported_by_replicas() {
         let config = ClientConfig {
             token: Some(Token::random("ada")),
             ..ClientConfig::new(["127.0.0.1:1"])
@@ -237,14 +246,14 @@ mod tests {
         let connections = Connections::new(&config).unwrap();
         // An address reserved for documentation (RFC 5737): nothing is sent there.
         let reported = connections.open("192.0.2.1:7400", Duration::from_secs(1), None);
-        let Some(Failure::Unreachable(told)) = reported.await.err() else {
+        let Some(Failure::Unreachable(cause)) = reported.await.err() else {
             panic!("a connection was opened");
         };
-        assert!(told.contains("a token is not sent"), "{told}");
+        assert!(cause.contains("a token is not sent"), "{cause}");
     }
 
     #[test]
-    fn where_nobody_listens_nothing_is_looked_at_again() {
+    fn a_refused_connection_is_not_probed() {
         assert!(is_refused(&io::Error::from(ErrorKind::ConnectionRefused)));
         assert!(!is_refused(&io::Error::from(ErrorKind::BrokenPipe)));
         assert!(!is_refused(&std::fmt::Error));

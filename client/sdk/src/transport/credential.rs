@@ -21,7 +21,7 @@ pub(crate) type AuthenticatedChannel = InterceptedService<Channel, CallMetadata>
 #[derive(Clone, Debug)]
 pub(crate) struct CallMetadata {
     credential: Credential,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 /// The client's token as a header.
@@ -50,13 +50,13 @@ impl Credential {
     }
 
     /// Returns a connection whose calls carry the token and this timeout (`grpc-timeout`).
-    pub(crate) fn on(&self, channel: Channel, patience: Option<Duration>) -> AuthenticatedChannel {
+    pub(crate) fn on(&self, channel: Channel, timeout: Option<Duration>) -> AuthenticatedChannel {
         let credential = self.clone();
         InterceptedService::new(
             channel,
             CallMetadata {
                 credential,
-                patience,
+                timeout,
             },
         )
     }
@@ -67,8 +67,8 @@ impl Interceptor for CallMetadata {
         if let Some(value) = &self.credential.0 {
             request.metadata_mut().insert(HEADER, value.clone());
         }
-        if let Some(patience) = self.patience {
-            request.set_timeout(patience);
+        if let Some(timeout) = self.timeout {
+            request.set_timeout(timeout);
         }
         Ok(request)
     }

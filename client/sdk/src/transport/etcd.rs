@@ -71,7 +71,7 @@ pub(crate) fn follow_for(
     })?;
     // A token is sent only over encrypted connections, and to this machine.
     let trusts = config.token.is_none() || config.tls.is_on();
-    let tell = move |found: &Discovered| {
+    let on_change = move |found: &Discovered| {
         let Some(client) = client.upgrade() else {
             return;
         };
@@ -85,5 +85,5 @@ pub(crate) fn follow_for(
             .learn(trusted.map(String::as_str), None);
     };
     let keys = settings.keys(&config.cluster_id);
-    Ok(tokio::spawn(follow(etcd, keys, tell)))
+    Ok(tokio::spawn(follow(etcd, keys, on_change)))
 }

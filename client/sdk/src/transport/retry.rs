@@ -13,8 +13,8 @@ pub(crate) const HOST_UNREACHABLE: &str = "HOST_UNREACHABLE";
 /// Reason of a watch that could not keep up: it resumes at its position.
 pub(crate) const WATCH_TOO_SLOW: &str = "WATCH_TOO_SLOW";
 /// Reasons of temporary refusals: nothing was done. See
-/// [`ClientConfig::outwaits_refusals`](crate::ClientConfig::outwaits_refusals).
-const MAY_PASS: [&str; 3] = ["QUEUE_FULL", "CLUSTER_FULL", "REPLICA_UNREACHABLE"];
+/// [`ClientConfig::retries_temporary_refusals`](crate::ClientConfig::retries_temporary_refusals).
+const TEMPORARY_REFUSALS: [&str; 3] = ["QUEUE_FULL", "CLUSTER_FULL", "REPLICA_UNREACHABLE"];
 
 /// Consequence of a failed attempt for the call.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub(crate) fn classify(status: &Status) -> FailureClass {
             leader: leader.clone(),
         };
     }
-    let passing = match refusal.code {
+    let is_temporary = match refusal.code {
         Code::Unavailable => refusal.reason != HOST_UNREACHABLE,
         Code::DeadlineExceeded | Code::Aborted | Code::Cancelled => true,
         Code::ResourceExhausted => {
@@ -60,7 +60,7 @@ pub(crate) fn classify(status: &Status) -> FailureClass {
         }
         _ => transport,
     };
-    if !passing {
+    if !is_temporary {
         return FailureClass::Final(Box::new(refusal));
     }
     // An election takes a fraction of a second: our own short waits fit it better.
@@ -73,10 +73,10 @@ pub(crate) fn classify(status: &Status) -> FailureClass {
 }
 
 /// The refusal, if it is temporary.
-pub(crate) fn passing_refusal(status: &Status) -> Option<Box<Refusal>> {
+pub(crate) fn temporary_refusal(status: &Status) -> Option<Box<Refusal>> {
     let refusal = Refusal::from(status);
-    let may_pass = MAY_PASS.contains(&&*refusal.reason);
-    may_pass.then(|| Box::new(refusal))
+    let is_temporary = TEMPORARY_REFUSALS.contains(&&*refusal.reason);
+    is_temporary.then(|| Box::new(refusal))
 }
 
 /// The innermost cause of an error, the most recognisable one.
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn status(code: Code, reason: &str) -> Status {
-        error(code, reason, "told", &[])
+        error(code, reason, "a message", &[])
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_election_is_waited_for() {
+    fn calls_wait_for_an_election() {
         for leader in [None, Some("")] {
             let verdict = classify(&not_leader(leader));
             assert!(matches!(
@@ -143,12 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_pass_can_be_outwaited() {
-        let may_pass = |code, reason| passing_refusal(&status(code, reason)).is_some();
-        assert!(may_pass(Code::ResourceExhausted, "CLUSTER_FULL"));
-        assert!(may_pass(Code::Unavailable, "REPLICA_UNREACHABLE"));
+    fn only_temporary_refusals_can_be_waited_out() {
+        let is_temporary = |code, reason| temporary_refusal(&status(code, reason)).is_some();
+        assert!(is_temporary(Code::ResourceExhausted, "CLUSTER_FULL"));
+        assert!(is_temporary(Code::Unavailable, "REPLICA_UNREACHABLE"));
         // For these the outcome is unknown, or they are handled elsewhere.
-        assert!(!may_pass(Code::Unavailable, "UNKNOWN_OUTCOME"));
-        assert!(!may_pass(Code::Unavailable, "NOT_LEADER"));
+        assert!(!is_temporary(Code::Unavailable, "UNKNOWN_OUTCOME"));
+        assert!(!is_temporary(Code::Unavailable, "NOT_LEADER"));
     }
 }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_that_are_no_replicas_any_more_are_tried_last() {
+    async fn former_replicas_are_tried_last() {
         let roster = roster(["a:1", "b:1", "c:1"]);
         roster.learn(["b:1", "c:1", "d:1"], Some("c:1"));
         assert_eq!(roster.addresses(), ["b:1", "c:1", "d:1", "a:1"]);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_membership_is_learnt_at_once() {
+    async fn a_changed_membership_is_learnt_at_once() {
         let roster = roster(["a:1"]);
         roster.record_membership(7);
         assert!(
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_answered_last_is_tried_first_and_the_leader_before() {
+    fn the_leader_is_tried_first_and_then_the_replica_that_answered_last() {
         let roster = roster(["a:1", "b:1", "c:1"]);
         roster.prefer("c:1");
         assert_eq!(roster.addresses(), ["c:1", "a:1", "b:1"]);

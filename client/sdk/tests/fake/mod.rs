@@ -52,7 +52,7 @@ pub(crate) struct Replica {
     /// Calls received, in order: method and arguments.
     pub(crate) calls: Mutex<Vec<String>>,
     /// For submissions and watches, in order: the caller's timeout, in gRPC's encoding.
-    pub(crate) patience: Mutex<Vec<Option<String>>>,
+    pub(crate) deadlines: Mutex<Vec<Option<String>>>,
     /// Answers to the next watches.
     pub(crate) watches: Mutex<VecDeque<Vec<Part<v1::WatchResponse>>>>,
     /// Answers to the next log requests.
@@ -116,7 +116,7 @@ impl Running {
     }
 
     /// Sets the reactions to the next unary calls.
-    pub(crate) fn will(&self, acts: impl IntoIterator<Item = Act>) {
+    pub(crate) fn react_with(&self, acts: impl IntoIterator<Item = Act>) {
         lock(&self.replica.acts).extend(acts);
     }
 

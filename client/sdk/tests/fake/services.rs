@@ -14,7 +14,7 @@ use crate::fake::{Act, Part, Replica, lock};
 type Parts<T> = Pin<Box<dyn Stream<Item = Part<T>> + Send>>;
 
 impl Replica {
-    fn note(&self, call: String) {
+    fn record_call(&self, call: String) {
         lock(&self.calls).push(call);
     }
 
@@ -32,10 +32,10 @@ impl Replica {
         }
     }
 
-    fn note_patience<T>(&self, request: &Request<T>) {
+    fn record_deadline<T>(&self, request: &Request<T>) {
         let header = request.metadata().get("grpc-timeout");
         let text = header.and_then(|value| value.to_str().ok());
-        lock(&self.patience).push(text.map(str::to_owned));
+        lock(&self.deadlines).push(text.map(str::to_owned));
     }
 
     fn submit(&self, request: v1::SubmitJobRequest) -> v1::SubmitJobResponse {
@@ -87,9 +87,9 @@ impl JobService for Replica {
         &self,
         request: Request<v1::SubmitJobRequest>,
     ) -> Result<Response<v1::SubmitJobResponse>, Status> {
-        self.note_patience(&request);
+        self.record_deadline(&request);
         let request = request.into_inner();
-        self.note(format!("submit {}", request.request_id));
+        self.record_call(format!("submit {}", request.request_id));
         self.act(|| self.submit(request)).await
     }
 
@@ -98,7 +98,7 @@ impl JobService for Replica {
         request: Request<v1::GetJobRequest>,
     ) -> Result<Response<v1::GetJobResponse>, Status> {
         let id = request.into_inner().job_id;
-        self.note(format!("get {id}"));
+        self.record_call(format!("get {id}"));
         self.act(|| self.job(id)).await
     }
 
@@ -107,7 +107,7 @@ impl JobService for Replica {
         request: Request<v1::ListJobsRequest>,
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
         let request = request.into_inner();
-        self.note(format!(
+        self.record_call(format!(
             "list {} {:?}",
             request.page_size, request.page_token
         ));
@@ -200,7 +200,7 @@ impl JobService for Replica {
         request: Request<v1::StreamLogsRequest>,
     ) -> Result<Response<Self::StreamLogsStream>, Status> {
         let request = request.into_inner();
-        self.note(format!("logs {} {:?}", request.attempt, request.start));
+        self.record_call(format!("logs {} {:?}", request.attempt, request.start));
         let parts = lock(&self.logs).pop_front();
         self.act(|| stream(parts)).await
     }
@@ -212,7 +212,7 @@ impl ClusterService for Replica {
         &self,
         _: Request<v1::GetStatusRequest>,
     ) -> Result<Response<v1::GetStatusResponse>, Status> {
-        self.note("status".to_owned());
+        self.record_call("status".to_owned());
         let addresses = lock(&self.cluster.members).clone();
         let replicas = addresses.into_iter().map(|address| v1::Replica {
             address,
@@ -260,7 +260,7 @@ impl ClusterService for Replica {
         &self,
         _: Request<v1::ExportStateRequest>,
     ) -> Result<Response<Self::ExportStateStream>, Status> {
-        self.note("export".to_owned());
+        self.record_call("export".to_owned());
         let parts = lock(&self.exports).pop_front().unwrap_or_default();
         self.act(|| -> Self::ExportStateStream { Box::pin(futures::stream::iter(parts)) })
             .await
@@ -275,9 +275,9 @@ impl WatchService for Replica {
         &self,
         request: Request<v1::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        self.note_patience(&request);
+        self.record_deadline(&request);
         let from = request.into_inner().from_revision;
-        self.note(format!("watch {from:?}"));
+        self.record_call(format!("watch {from:?}"));
         let parts = lock(&self.watches).pop_front();
         self.act(|| stream(parts)).await
     }

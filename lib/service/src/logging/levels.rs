@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_is_for_a_while() {
+    fn a_changed_level_expires() {
         let (mut levels, begin) = (Levels::new("info".to_owned()), Instant::now());
         levels
             .change(&change("muster_scheduler::leader=DEBUG"), begin, MINUTE)
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_level_of_a_module_counts_also_for_its_end() {
+    fn the_newest_level_of_a_module_also_decides_when_it_expires() {
         let (mut levels, begin) = (Levels::new("info".to_owned()), Instant::now());
         levels.change(&change("trace"), begin, MINUTE).unwrap();
         levels.change(&change("debug"), begin, 3 * MINUTE).unwrap();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_refused() {
+    fn malformed_levels_are_rejected() {
         for wrong in [
             "",
             "=debug",

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_lines_go_and_a_long_one_is_cut() {
+    fn the_oldest_lines_are_dropped_and_long_ones_truncated() {
         let mut ring = Ring::new();
         ring.push("ä".repeat(LINE_BYTES_MAX));
         assert_eq!(ring.bytes, LINE_BYTES_MAX);

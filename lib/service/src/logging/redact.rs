@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_taken_out_of_texts() {
+    fn secrets_in_texts_are_redacted() {
         let cases = [
             (
                 "muster:ada:Zm9vYmFyYmF6cXV4Zm9vYmFy leaked",
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_stays() {
+    fn text_without_secrets_is_unchanged() {
         let texts = [
             "invalid or revoked user token; ask an admin for a new one",
             "token_file = /etc/muster/token",
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_taken_out_of_documents() {
+    fn secrets_in_documents_are_redacted() {
         let document = json!({
             "registry_auth_file": "/etc/auth.json",
             "password": "hunter2",

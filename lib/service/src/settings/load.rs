@@ -117,11 +117,11 @@ fn problem_at(
     origins: &BTreeMap<String, Origin>,
 ) -> Problem {
     let option = options.iter().find(|option| holds(&option.key, key));
-    let way_out = option
+    let advice = option
         .filter(|option| option.key == key)
         .map_or_else(String::new, hint);
     let origin = option.and_then(|option| origins.get(&option.key));
-    Problem::new(origin, key, format!("{message}{way_out}"))
+    Problem::new(origin, key, format!("{message}{advice}"))
 }
 
 /// Whether one key is the other, or a table that contains it.

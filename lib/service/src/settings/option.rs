@@ -142,8 +142,8 @@ fn present(schema: &Value) -> &Value {
 
 impl SettingsOption {
     fn new(role: &str, key: &str, schema: &Value, default: &Value) -> Self {
-        let said = |name: &str| schema.get(name).and_then(Value::as_str);
-        let text = said("description").unwrap_or_default();
+        let attribute = |name: &str| schema.get(name).and_then(Value::as_str);
+        let text = attribute("description").unwrap_or_default();
         let flat = key.replace('.', "_");
         let variable = format!("MUSTER_{role}_{flat}").to_uppercase();
         Self {
@@ -151,11 +151,11 @@ impl SettingsOption {
             kind: kind(present(schema)),
             default: default.clone(),
             text: text.split_whitespace().collect::<Vec<_>>().join(" "),
-            since: said("x-since").unwrap_or(FIRST_VERSION).to_owned(),
+            since: attribute("x-since").unwrap_or(FIRST_VERSION).to_owned(),
             reloads: schema.get("x-reload") == Some(&Value::Bool(true)),
-            variable: said("x-variable").map_or(variable, str::to_owned),
-            flag: said("x-flag").map_or_else(|| flat.replace('_', "-"), str::to_owned),
-            alias: said("x-alias").map(str::to_owned),
+            variable: attribute("x-variable").map_or(variable, str::to_owned),
+            flag: attribute("x-flag").map_or_else(|| flat.replace('_', "-"), str::to_owned),
+            alias: attribute("x-alias").map(str::to_owned),
             can_be_unset: default.is_null() || may_be_null(schema),
         }
     }

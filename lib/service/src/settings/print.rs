@@ -27,8 +27,8 @@ pub fn default_file<S: Settings>() -> String {
             line(&mut text, &format!("\n[{table}]"));
         }
         line(&mut text, "");
-        for words in wrap(&comment(option)) {
-            line(&mut text, &format!("# {words}"));
+        for comment_line in wrap(&comment(option)) {
+            line(&mut text, &format!("# {comment_line}"));
         }
         match as_toml(&option.default) {
             Some(value) => line(&mut text, &format!("{name} = {value}")),

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collector_is_an_address() {
+    fn invalid_tracing_settings_are_named() {
         for good in ["http://127.0.0.1:4317", "http://collector:4317/"] {
             assert_eq!(broken(Some(good), 1), None, "{good}");
         }

@@ -60,10 +60,10 @@ impl OptionValue {
     /// The text is not a valid value of this option.
     pub fn read(
         option: &SettingsOption,
-        words: &[String],
+        texts: &[String],
         origin: Origin,
     ) -> Result<Self, Problem> {
-        let text = words.join(",");
+        let text = texts.join(",");
         let value = read(&option.kind, &text).unwrap_or(Value::String(text));
         let given = Self {
             key: option.key.clone(),

@@ -11,14 +11,14 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 /// Keep-alives per watchdog timeout (`WatchdogSec=`): two may be late.
-const WORDS_PER_PATIENCE: u32 = 3;
+const NOTIFICATIONS_PER_TIMEOUT: u32 = 3;
 
 /// Connection to systemd.
 #[derive(Debug)]
 pub struct Systemd {
     socket: UnixDatagram,
     address: SocketAddr,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 impl Systemd {
@@ -27,8 +27,8 @@ impl Systemd {
     pub fn of_this_process() -> Option<Self> {
         let name = env::var_os("NOTIFY_SOCKET")?;
         let variable = |name| env::var(name).ok();
-        let patience = watchdog_timeout(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
-        Self::at(&name, patience)
+        let timeout = watchdog_timeout(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
+        Self::at(&name, timeout)
             .inspect_err(|error| {
                 tracing::warn!(%error, ?name, "systemd expects notifications, but cannot be reached");
             })
@@ -36,11 +36,11 @@ impl Systemd {
     }
 
     /// The systemd that listens at a path, or at an abstract name (`@name`), and considers a service frozen
-    /// after `patience` without a notification.
+    /// after `timeout` without a notification.
     ///
     /// # Errors
     /// The name is not a socket name, or no socket is available.
-    pub fn at(name: &OsStr, patience: Option<Duration>) -> io::Result<Self> {
+    pub fn at(name: &OsStr, timeout: Option<Duration>) -> io::Result<Self> {
         let address = match name.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
             _ => SocketAddr::from_pathname(name)?,
@@ -51,14 +51,15 @@ impl Systemd {
         Ok(Self {
             socket,
             address,
-            patience,
+            timeout,
         })
     }
 
-    /// Interval at which [`lives`](Self::lives) must be called; none without a watchdog.
+    /// Interval at which [`notify_watchdog`](Self::notify_watchdog) must be called; none without a watchdog.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
-        self.patience.map(|patience| patience / WORDS_PER_PATIENCE)
+        self.timeout
+            .map(|timeout| timeout / NOTIFICATIONS_PER_TIMEOUT)
     }
 
     /// Reports that the service is ready: units ordered after it may start.
@@ -86,9 +87,12 @@ impl Systemd {
         self.send("STOPPING=1");
     }
 
-    fn send(&self, words: &str) {
-        if let Err(error) = self.socket.send_to_addr(words.as_bytes(), &self.address) {
-            tracing::debug!(%error, words, "systemd was not notified");
+    fn send(&self, notification: &str) {
+        if let Err(error) = self
+            .socket
+            .send_to_addr(notification.as_bytes(), &self.address)
+        {
+            tracing::debug!(%error, notification, "systemd was not notified");
         }
     }
 }
@@ -108,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn systemd_hears_it_at_a_path_and_at_an_abstract_name() {
+    fn systemd_is_notified_at_a_path_and_at_an_abstract_name() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("notify");
         let name = format!("muster-systemd-test-{}", std::process::id());
@@ -127,22 +131,22 @@ mod tests {
             systemd.status("follows\nreplica 2");
             systemd.notify_watchdog();
             systemd.notify_stopping();
-            let mut heard = [0u8; 64];
-            for words in [
+            let mut buffer = [0u8; 64];
+            for expected in [
                 "EXTEND_TIMEOUT_USEC=30000000",
                 "READY=1",
                 "STATUS=follows replica 2",
                 "WATCHDOG=1",
                 "STOPPING=1",
             ] {
-                let bytes = listener.recv(&mut heard).unwrap();
-                assert_eq!(std::str::from_utf8(&heard[..bytes]), Ok(words));
+                let bytes = listener.recv(&mut buffer).unwrap();
+                assert_eq!(std::str::from_utf8(&buffer[..bytes]), Ok(expected));
             }
         }
     }
 
     #[test]
-    fn a_systemd_that_is_gone_holds_nobody_up() {
+    fn an_absent_systemd_does_not_block_the_service() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("nobody");
         let systemd = Systemd::at(path.as_os_str(), None).unwrap();
@@ -150,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_systemd_that_does_not_read_holds_nobody_up() {
+    fn a_systemd_that_does_not_read_does_not_block_the_service() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("notify");
         let _listener = UnixDatagram::bind(&path).unwrap();
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_patience_of_another_process_is_not_ours() {
+    fn the_watchdog_timeout_of_another_process_is_ignored() {
         let own = std::process::id().to_string();
         let given = |micros: &str, pid: Option<&str>| {
             watchdog_timeout(Some(micros.to_owned()), pid.map(str::to_owned))
@@ -176,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_three_times_within_its_patience() {
-        let patient = |patience| Systemd::at(OsStr::new("@nobody"), patience).unwrap();
+    fn the_watchdog_is_notified_three_times_per_timeout() {
+        let patient = |timeout| Systemd::at(OsStr::new("@nobody"), timeout).unwrap();
         let thirty = patient(Some(Duration::from_secs(30)));
         assert_eq!(thirty.interval(), Some(Duration::from_secs(10)));
         assert_eq!(patient(None).interval(), None);

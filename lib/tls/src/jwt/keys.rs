@@ -149,7 +149,7 @@ fn key(json: JsonKey) -> Option<Key> {
         ("OKP", Some("Ed25519")) => ("EdDSA", Material::Ed25519(x?)),
         _ => return None,
     };
-    let is_for_another = json.alg.is_some_and(|said| said != algorithm);
+    let is_for_another = json.alg.is_some_and(|declared| declared != algorithm);
     (!is_for_another).then_some(Key {
         kid: json.kid,
         material,

@@ -108,7 +108,7 @@ fn with(changes: &Value) -> Value {
 }
 
 #[test]
-fn tokens_by_every_kind_of_key_count() {
+fn tokens_signed_by_every_kind_of_key_are_accepted() {
     let provider = Provider::new();
     let (_folder, jwks) = open(&provider.jwks());
     let check = |text: &str| jwks.check(text, &expected(), NOW_S * 1_000);
@@ -130,7 +130,7 @@ fn tokens_by_every_kind_of_key_count() {
 }
 
 #[test]
-fn what_does_not_say_what_it_must_does_not_count() {
+fn tokens_without_the_required_claims_are_rejected() {
     let provider = Provider::new();
     let (_folder, jwks) = open(&provider.jwks());
     let user = || JwtError::User("sub".to_owned());
@@ -182,7 +182,7 @@ fn what_does_not_say_what_it_must_does_not_count() {
 }
 
 #[test]
-fn what_is_signed_otherwise_or_by_another_does_not_count() {
+fn tokens_with_another_algorithm_or_key_are_rejected() {
     let (provider, stranger) = (Provider::new(), Provider::new());
     let (_folder, jwks) = open(&provider.jwks());
     let unknown = |kid: &str| JwtError::UnknownKey(Some(kid.to_owned()));
@@ -244,7 +244,7 @@ fn what_is_signed_otherwise_or_by_another_does_not_count() {
 }
 
 #[test]
-fn a_changed_file_counts_and_a_broken_one_does_not() {
+fn a_changed_key_file_is_loaded_and_an_invalid_one_is_not() {
     let (old, new) = (Provider::new(), Provider::new());
     let (folder, jwks) = open(&old.jwks());
     let header = json!({"alg": "EdDSA", "kid": "ed-1"});
@@ -273,7 +273,7 @@ fn a_changed_file_counts_and_a_broken_one_does_not() {
 }
 
 #[test]
-fn tokens_of_ours_are_none_of_these() {
+fn tokens_of_muster_are_not_taken_for_jwts() {
     assert!(is_jwt(RSA_SIGNED));
     for text in ["", "muster:ada:00", "muster:a.b.c:00", "a.b"] {
         assert!(!is_jwt(text), "{text}");

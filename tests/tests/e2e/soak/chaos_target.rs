@@ -1,5 +1,6 @@
 //! Runs on a shared cluster, with other events in the cluster.
 
+use std::convert::Infallible;
 use std::process::Stdio;
 
 use muster_client::Client;
@@ -33,7 +34,7 @@ async fn spares(cluster: &Cluster, allowed: &str, replica: i32) -> Run {
 }
 
 /// Supervises the processes of a cluster: restarts each one that ends.
-async fn keep_running(cluster: &mut Cluster) {
+async fn keep_running(cluster: &mut Cluster) -> Infallible {
     loop {
         let members = cluster.replicas.iter_mut().chain(&mut cluster.workers);
         { members.filter(|member| !member.is_running()) }.for_each(muster_tests::Member::start);
@@ -61,7 +62,7 @@ async fn an_agent_and_a_replica_that_are_killed_come_back_and_a_job_of_somebody_
     let command = cluster.command(&[&target[..], &named, &rest, &last].concat());
     let run = tokio::select! {
         run = Run::of(command, "") => run,
-        () = keep_running(&mut cluster) => unreachable!("loops forever"),
+        never = keep_running(&mut cluster) => match never {},
     };
     assert_eq!(run.code, 0, "{run:?}");
     let told: Value = serde_json::from_str(&run.stdout).unwrap();

@@ -68,7 +68,7 @@ async fn at_size(bench: &Bench, hosts: u32, silent: u32) -> anyhow::Result<Vec<R
         let victims = next_victim..next_victim + silent;
         next_victim += silent;
         let detected = trial(&mut testbed, &mut fleet, victims, leader).await?;
-        bench.say(&format!("   {hosts} hosts, {}", leader.words()));
+        bench.progress(&format!("   {hosts} hosts, {}", leader.description()));
         rows.extend(detected.rows(hosts, leader));
     }
     drop(fleet);
@@ -162,7 +162,7 @@ impl Detected {
                      fall silent at once; {}",
                     timings.heartbeat_ms,
                     samples.len(),
-                    leader.words()
+                    leader.description()
                 ),
                 unit: "s",
                 values: Values::percentiles(samples),
@@ -180,7 +180,7 @@ impl Detected {
 }
 
 impl Leader {
-    const fn words(self) -> &'static str {
+    const fn description(self) -> &'static str {
         match self {
             Self::Lives => "the leader lives",
             Self::Dies => "kill -9 of the leader 7.5 s after",

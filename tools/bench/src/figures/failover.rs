@@ -34,7 +34,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     testbed.fill(FLEET.hosts * FLEET.gpus_per_host).await?;
     let mut rows = vec![kills(bench, &mut testbed, "idle").await?];
     let jobs = bench.pick(100_000, 5_000);
-    bench.say(&format!("   loading {jobs} jobs"));
+    bench.progress(&format!("   loading {jobs} jobs"));
     testbed.load_jobs(jobs, specs::single()).await?;
     rows.push(kills(bench, &mut testbed, &format!("{jobs} live jobs")).await?);
     drop(fleet);
@@ -48,7 +48,7 @@ async fn kills(bench: &Bench, testbed: &mut Testbed, conditions: &str) -> anyhow
         testbed.await_in_step().await?;
         let took = kill_leader(testbed).await?;
         times.push_ms(took);
-        bench.say(&format!(
+        bench.progress(&format!(
             "   {conditions}, kill {round}: {:.0} ms",
             took.as_secs_f64() * 1e3
         ));

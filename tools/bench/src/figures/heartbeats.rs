@@ -37,7 +37,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let began = Instant::now();
     let fleet = Fleet::start(shape, &testbed.addresses())?;
     fleet.await_welcomed(hosts, PATIENCE).await?;
-    bench.say(&format!(
+    bench.progress(&format!(
         "   {hosts} hosts registered in {:.1} s",
         began.elapsed().as_secs_f64()
     ));

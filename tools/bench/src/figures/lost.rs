@@ -65,7 +65,7 @@ async fn trials(
         testbed.await_in_step().await?;
         sleep(PAUSE_STEP * (trial % PAUSES)).await;
         kill_after_answer(testbed, acknowledged, victims).await?;
-        bench.say(&format!(
+        bench.progress(&format!(
             "   {}, trial {}: {} acknowledged so far",
             victims.name(),
             trial + 1,
@@ -137,7 +137,7 @@ async fn start_clients(
             loop {
                 // Unacknowledged submits may be missing.
                 if let Ok(submitted) = client.submit_job(specs::single()).await {
-                    acknowledged.note(submitted.job.get());
+                    acknowledged.record(submitted.job.get());
                 }
             }
         });
@@ -155,7 +155,7 @@ async fn all_jobs(client: &Client) -> anyhow::Result<BTreeSet<u64>> {
 }
 
 impl Acknowledged {
-    fn note(&self, job: u64) {
+    fn record(&self, job: u64) {
         self.lock().insert(job);
         self.answered.notify_waiters();
     }

@@ -35,7 +35,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     testbed.fill(FLEET.hosts * FLEET.gpus_per_host).await?;
     let before = memory(&testbed)?;
     let jobs = bench.pick(100_000, 5_000);
-    bench.say(&format!("   loading {jobs} jobs"));
+    bench.progress(&format!("   loading {jobs} jobs"));
     testbed.load_jobs(jobs, specs::single()).await?;
     testbed.await_in_step().await?;
     let after = memory(&testbed)?;

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const IN_FLIGHT: usize = 256;
 
 /// The measured cluster.
-struct Floor {
+struct MeasuredCluster {
     testbed: Testbed,
     fleet: Fleet,
     hosts: u32,
@@ -55,10 +55,10 @@ struct Series {
 }
 
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
-    let floor = Floor::build(bench).await?;
-    let gpus = u64::from(floor.hosts * GPUS_PER_HOST);
+    let cluster = MeasuredCluster::build(bench).await?;
+    let gpus = u64::from(cluster.hosts * GPUS_PER_HOST);
     // One host goes to the job that blocks the others, and its seven other GPUs stay free.
-    let gang_jobs = u64::from(floor.hosts) - 1;
+    let gang_jobs = u64::from(cluster.hosts) - 1;
     let singles = |jobs| Wave {
         spec: specs::single(),
         jobs,
@@ -74,10 +74,10 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 
     let mut series = Series::default();
     for _ in 0..runs {
-        floor.array(gpus, &mut series).await?;
+        cluster.array(gpus, &mut series).await?;
     }
     let conditions = format!("one array of {gpus} tasks; from its submit");
-    rows.push(floor.row(
+    rows.push(cluster.row(
         "single-GPU tasks placed",
         &conditions,
         SINGLES_WANTED,
@@ -99,30 +99,30 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     for (what, wave, wanted) in kinds {
         let (mut queued, mut streamed) = (Series::default(), Series::default());
         for _ in 0..runs {
-            bench.say(&format!("   {what}: {} jobs, queued", wave.jobs));
-            floor.queued(&wave, &mut queued).await?;
-            bench.say(&format!(
+            bench.progress(&format!("   {what}: {} jobs, queued", wave.jobs));
+            cluster.queued(&wave, &mut queued).await?;
+            bench.progress(&format!(
                 "   {what}: {} jobs, submitted meanwhile",
                 wave.jobs
             ));
-            floor.streamed(&wave, &mut streamed).await?;
+            cluster.streamed(&wave, &mut streamed).await?;
         }
         let conditions = format!(
             "{} jobs wait already; from the moment they may go",
             wave.jobs
         );
-        rows.push(floor.row(what, &conditions, wanted, &queued));
+        rows.push(cluster.row(what, &conditions, wanted, &queued));
         let conditions = format!(
             "{} jobs submitted one by one, {IN_FLIGHT} in flight; from the first submit",
             wave.jobs
         );
-        rows.push(floor.row(what, &conditions, wanted, &streamed));
+        rows.push(cluster.row(what, &conditions, wanted, &streamed));
     }
-    floor.testbed.stop()?;
+    cluster.testbed.stop()?;
     Ok(rows)
 }
 
-impl Floor {
+impl MeasuredCluster {
     async fn build(bench: &Bench) -> anyhow::Result<Self> {
         let hosts = bench.pick(HOSTS, HOSTS_QUICK);
         let testbed = Testbed::start(bench, Shape::REPLICAS_ONLY).await?;
@@ -134,7 +134,7 @@ impl Floor {
         let began = Instant::now();
         let fleet = Fleet::start(shape, &testbed.addresses())?;
         fleet.await_welcomed(hosts, PATIENCE).await?;
-        bench.say(&format!(
+        bench.progress(&format!(
             "   {hosts} hosts registered in {:.1} s",
             began.elapsed().as_secs_f64()
         ));
@@ -222,7 +222,7 @@ impl Floor {
 
 /// Timer of one wave.
 struct StopWatch<'a> {
-    floor: &'a Floor,
+    cluster: &'a MeasuredCluster,
     leader: i32,
     assigned: u64,
     cpu: Duration,
@@ -230,12 +230,12 @@ struct StopWatch<'a> {
 }
 
 impl<'a> StopWatch<'a> {
-    async fn start(floor: &'a Floor) -> anyhow::Result<Self> {
-        let leader = floor.testbed.pid(floor.testbed.leader().await?)?;
+    async fn start(cluster: &'a MeasuredCluster) -> anyhow::Result<Self> {
+        let leader = cluster.testbed.pid(cluster.testbed.leader().await?)?;
         Ok(Self {
-            floor,
+            cluster,
             leader,
-            assigned: floor.fleet.assigned(),
+            assigned: cluster.fleet.assigned(),
             cpu: crate::cpu::used_by(leader)?,
             began: Instant::now(),
         })
@@ -245,7 +245,7 @@ impl<'a> StopWatch<'a> {
     async fn stop(self, tasks: u64, placements: u64, series: &mut Series) -> anyhow::Result<()> {
         const MICROS: f64 = 1e6;
         let wanted = self.assigned + tasks;
-        let ended = self.floor.fleet.await_assigned(wanted, PATIENCE).await?;
+        let ended = self.cluster.fleet.await_assigned(wanted, PATIENCE).await?;
         let cpu = crate::cpu::used_by(self.leader)? - self.cpu;
         let placements = placements as f64;
         let took = ended.duration_since(self.began);

@@ -18,7 +18,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let secured = Testbed::start_secured(bench, Shape::REPLICAS_ONLY).await?;
     let mut rows = Vec::new();
     for in_flight in IN_FLIGHT {
-        bench.say(&format!("   {in_flight} in flight"));
+        bench.progress(&format!("   {in_flight} in flight"));
         let mut series = [Series::default(), Series::default()];
         for _ in 0..bench.pick(5, 1) {
             for (testbed, series) in [&plain, &secured].into_iter().zip(&mut series) {

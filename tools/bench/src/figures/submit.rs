@@ -69,7 +69,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let etcd = if bench.etcd.is_file() {
         Some(EtcdCluster::start(&bench.etcd).await?)
     } else {
-        bench.say(&format!(
+        bench.progress(&format!(
             "   no etcd to compare with: {} is missing (Debian: etcd-server)",
             bench.etcd.display()
         ));
@@ -77,7 +77,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     };
     let mut rows = Vec::new();
     for in_flight in IN_FLIGHT {
-        bench.say(&format!("   {in_flight} in flight"));
+        bench.progress(&format!("   {in_flight} in flight"));
         rows.extend(compare(bench, &testbed, etcd.as_ref(), in_flight).await?);
     }
     drop(fleet);

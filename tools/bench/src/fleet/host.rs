@@ -149,10 +149,10 @@ impl SimulatedHost {
 
     /// Time since the finding that the leader now acknowledges.
     pub(super) fn acknowledged(&mut self, desired: &v1::DesiredState) -> Option<Duration> {
-        let heard = desired.health.as_ref().map_or(0, |health| health.heard);
+        let acknowledged = desired.health.as_ref().map_or(0, |health| health.heard);
         let (_, at) = self
             .found
-            .take_if(|(finding, _)| finding.sequence <= heard)?;
+            .take_if(|(finding, _)| finding.sequence <= acknowledged)?;
         Some(at.elapsed())
     }
 

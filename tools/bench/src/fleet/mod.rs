@@ -23,8 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Time over which the workers' first connections are spread, for every thousand of them.
 const JOIN_SPREAD_PER_THOUSAND: Duration = Duration::from_millis(200);
 
-/// Capacity for workers' acknowledgement times that were not taken yet.
-const HEARD_MAX: usize = 16_384;
+/// Capacity for workers' reports that were not taken yet.
+const REPORTS_MAX: usize = 16_384;
 
 /// Order to a simulated worker.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ pub(crate) struct Fleet {
     counters: Arc<Counters>,
     life: watch::Sender<TaskBehavior>,
     orders: Vec<mpsc::Sender<Order>>,
-    heard: mpsc::Receiver<Duration>,
+    acknowledged: mpsc::Receiver<Duration>,
     silent: mpsc::Receiver<SilentWorker>,
     _workers: JoinSet<()>,
 }
@@ -91,8 +91,8 @@ impl Fleet {
         let links = Arc::new(Links::new(addresses, shape.connections)?);
         let (life, _) = watch::channel(TaskBehavior::Run);
         let spread = JOIN_SPREAD_PER_THOUSAND * shape.hosts / 1_000;
-        let (tell, heard) = mpsc::channel(HEARD_MAX);
-        let (fall_silent, silent) = mpsc::channel(HEARD_MAX);
+        let (acknowledge, acknowledged) = mpsc::channel(REPORTS_MAX);
+        let (fall_silent, silent) = mpsc::channel(REPORTS_MAX);
         let mut orders = Vec::new();
         let mut workers = JoinSet::new();
         for number in 0..shape.hosts {
@@ -104,7 +104,7 @@ impl Fleet {
                 counters: Arc::clone(&counters),
                 life: life.subscribe(),
                 orders: ordered,
-                heard: tell.clone(),
+                acknowledged: acknowledge.clone(),
                 silent: fall_silent.clone(),
                 phase: f64::from(number) / f64::from(shape.hosts),
             };
@@ -114,7 +114,7 @@ impl Fleet {
             counters,
             life,
             orders,
-            heard,
+            acknowledged,
             silent,
             _workers: workers,
         })
@@ -151,7 +151,7 @@ impl Fleet {
         &mut self,
         patience: Duration,
     ) -> anyhow::Result<Duration> {
-        timeout(patience, self.heard.recv())
+        timeout(patience, self.acknowledged.recv())
             .await
             .with_context(|| format!("no finding was acknowledged within {patience:?}"))?
             .context("no worker is left")

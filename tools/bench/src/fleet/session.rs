@@ -33,7 +33,7 @@ pub(super) struct Session {
     /// Orders to the worker.
     pub(super) orders: mpsc::Receiver<Order>,
     /// Receives the time until a finding was acknowledged.
-    pub(super) heard: mpsc::Sender<Duration>,
+    pub(super) acknowledged: mpsc::Sender<Duration>,
     /// Receives the worker's fall into silence.
     pub(super) silent: mpsc::Sender<SilentWorker>,
     /// Phase of its heartbeats within a period, from 0 to 1.
@@ -144,7 +144,7 @@ impl Session {
             Some(FromLeader::Desired(desired)) => {
                 if let Some(after) = self.host.acknowledged(&desired) {
                     // Closed: acknowledgements are no longer awaited.
-                    let _closed = self.heard.send(after).await;
+                    let _closed = self.acknowledged.send(after).await;
                 }
                 let life = *self.life.borrow();
                 let new = self.host.obey(desired, life);

@@ -21,9 +21,9 @@ fn journal(frames: &[&[u8]]) -> Vec<u8> {
 }
 
 fn check(bytes: &[u8]) {
-    let folder = or_panic(tempfile::tempdir(), "a folder of one's own");
+    let folder = or_panic(tempfile::tempdir(), "a temporary folder");
     let path = folder.path().join("journal");
-    or_panic(fs::write(&path, bytes), "a folder of one's own");
+    or_panic(fs::write(&path, bytes), "a temporary folder");
     let Ok((mut opened, records)) = Journal::open(&path).map_err(|error| error.to_string()) else {
         return;
     };

@@ -35,10 +35,10 @@ const BUDGET: Budget = Budget {
 /// Two hosts with eight GPUs each.
 static FRESH: LazyLock<Cluster> = LazyLock::new(|| Cluster::with_hosts(2, 8));
 
-type Made = Option<Result<Command, Rejection>>;
+type CommandResult = Option<Result<Command, Rejection>>;
 
 /// New ones are appended: seeds refer to them by number.
-const REQUESTS: [fn(&[u8]) -> Made; 18] = [
+const REQUESTS: [fn(&[u8]) -> CommandResult; 18] = [
     |bytes| message(bytes).map(submit_command),
     |bytes| message(bytes).map(cancel_command),
     |bytes| message(bytes).map(suspend_command),

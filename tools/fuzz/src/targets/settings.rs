@@ -13,14 +13,14 @@ use crate::{SMALL, assert_same, bounded, choice, or_panic};
 /// Reads a file of this content; returns the settings as a tree.
 fn read<S: Settings>(folder: &Path, name: &str, content: &[u8]) -> Option<Value> {
     let file = folder.join(name);
-    or_panic(std::fs::write(&file, content), "a folder of one's own");
+    or_panic(std::fs::write(&file, content), "a temporary folder");
     let loaded = load::<S>(Some(&file), &[]).map_err(|problems| problems.to_string());
     let tree = serde_json::to_value(loaded.ok()?.settings);
     Some(or_panic(tree, "settings are a tree"))
 }
 
 fn check_file<S: Settings>(name: &str, content: &[u8]) {
-    let folder = or_panic(tempfile::tempdir(), "a folder of one's own");
+    let folder = or_panic(tempfile::tempdir(), "a temporary folder");
     let Some(tree) = read::<S>(folder.path(), name, content) else {
         return;
     };
@@ -30,14 +30,14 @@ fn check_file<S: Settings>(name: &str, content: &[u8]) {
 }
 
 /// The first bytes choose the option, the rest are its values.
-fn check_words<S: Settings>(bytes: &[u8]) {
-    let Some((position, words)) = choice(bytes) else {
+fn check_option<S: Settings>(bytes: &[u8]) {
+    let Some((position, text)) = choice(bytes) else {
         return;
     };
     let options = options::<S>();
     let option = &options[position % options.len()];
-    let words = [String::from_utf8_lossy(words).into_owned()];
-    let Ok(given) = OptionValue::read(option, &words, Origin::Flag("--it".to_owned())) else {
+    let texts = [String::from_utf8_lossy(text).into_owned()];
+    let Ok(given) = OptionValue::read(option, &texts, Origin::Flag("--it".to_owned())) else {
         return;
     };
     drop(load::<S>(None, &[given]).map_err(|problems| problems.to_string()));
@@ -51,9 +51,9 @@ pub(crate) fn run(data: &[u8]) {
     bounded(data, SMALL, || match kind {
         0 => check_file::<SchedulerConfig>("it.toml", content),
         1 => check_file::<SchedulerConfig>("it.json", content),
-        2 => check_words::<SchedulerConfig>(content),
+        2 => check_option::<SchedulerConfig>(content),
         3 => check_file::<WorkerConfig>("it.toml", content),
         4 => check_file::<WorkerConfig>("it.json", content),
-        _ => check_words::<WorkerConfig>(content),
+        _ => check_option::<WorkerConfig>(content),
     });
 }

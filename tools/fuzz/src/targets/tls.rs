@@ -24,7 +24,7 @@ struct Files {
 }
 
 static FILES: LazyLock<Files> = LazyLock::new(|| {
-    let folder = or_panic(tempfile::tempdir(), "a folder of one's own");
+    let folder = or_panic(tempfile::tempdir(), "a temporary folder");
     let authority = or_panic(issue::authority(folder.path(), "c1"), "an authority");
     let names = ["localhost".to_owned()];
     let issued = issue::certificate(folder.path(), "r", &PeerRole::Replica, &names, 1);
@@ -39,7 +39,7 @@ static FILES: LazyLock<Files> = LazyLock::new(|| {
 fn check_file(position: usize, content: &[u8]) {
     let Files { folder, good } = &*FILES;
     let anything = folder.path().join("anything.pem");
-    or_panic(fs::write(&anything, content), "a folder of one's own");
+    or_panic(fs::write(&anything, content), "a temporary folder");
     let mut files = good.clone();
     files[position % good.len()] = anything;
     let [ca, certificate, key] = files.map(Some);
@@ -94,7 +94,7 @@ fn check_provider(content: &[u8]) {
     let mut parts = content.splitn(2, |byte| *byte == 0);
     let (keys, token) = (parts.next().unwrap_or_default(), parts.next());
     let file = FILES.folder.path().join("keys.json");
-    or_panic(fs::write(&file, keys), "a folder of one's own");
+    or_panic(fs::write(&file, keys), "a temporary folder");
     let Ok(keys) = Jwks::open(&file) else {
         return;
     };

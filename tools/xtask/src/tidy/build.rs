@@ -62,8 +62,8 @@ fn plan(root: &Path, arguments: &[&str]) -> Result<UnitGraph> {
         .current_dir(root)
         .output()
         .context("run cargo")?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "cargo gives no plan: {complaint}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cargo gives no plan: {errors}");
     serde_json::from_slice(&output.stdout).context("read cargo's plan")
 }
 

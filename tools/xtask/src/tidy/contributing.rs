@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guide_is_there() {
+    fn the_guide_exists() {
         assert_eq!(check(&[file("README.md", "")]).len(), 1);
     }
 }

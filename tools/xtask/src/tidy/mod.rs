@@ -108,8 +108,8 @@ fn read(root: &Path) -> Result<Vec<TextFile>> {
         .current_dir(root)
         .output()
         .context("run git ls-files")?;
-    let complaint = String::from_utf8_lossy(&listing.stderr);
-    ensure!(listing.status.success(), "git ls-files failed: {complaint}");
+    let errors = String::from_utf8_lossy(&listing.stderr);
+    ensure!(listing.status.success(), "git ls-files failed: {errors}");
     let names = String::from_utf8(listing.stdout).context("a path is not UTF-8")?;
     let mut files = Vec::new();
     for path in names

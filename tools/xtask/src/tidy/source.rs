@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_modules_functions_and_folders_are_told_from_the_product() {
+    fn test_modules_functions_and_folders_are_distinguished_from_the_product() {
         let text = "fn product() {}\n#[cfg(test)]\nmod tests {\n    fn helper() {}\n}\n#[test]\nfn test() {}\n\
                     #[cfg(not(test))]\nfn other() {}\n";
         let source = Source::parse("core/src/a.rs", text).unwrap();

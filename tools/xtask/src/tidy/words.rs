@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_that_say_nothing_are_found() {
+    fn uninformative_comments_are_found() {
         assert_eq!(count("a.rs", "/// Whose.\nfield: u8,\n"), 1);
         assert_eq!(count("a.rs", "/// The owner.\n/// Which.\nfield: u8,\n"), 0);
         assert_eq!(count("a.rs", "//! What workers found.\n"), 1);

@@ -33,10 +33,12 @@ const HOSTS_GROWING: [u32; 3] = [HOSTS / 64, HOSTS / 8, HOSTS];
 /// The clusters take turns, so that none has the processor's caches to itself, and other load of the machine
 /// affects all alike.
 pub(super) fn single_host(bench: &Bench) -> anyhow::Result<Vec<Row>> {
-    let mut growing = Vec::new();
-    for hosts in HOSTS_GROWING {
-        growing.push(Growing::new(hosts)?);
-    }
+    let [small, medium, large] = HOSTS_GROWING;
+    let mut growing = [
+        Growing::new(small)?,
+        Growing::new(medium)?,
+        Growing::new(large)?,
+    ];
     for _ in 0..bench.pick(4_000, 200) {
         for cluster in &mut growing {
             cluster.decide()?;
@@ -53,20 +55,20 @@ pub(super) fn single_host(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         rows.extend(decision);
     }
     let first = "first time: the memory's latency counts, which grows with what is in use";
-    rows.push(growth(first, growing.iter().map(|cluster| &cluster.spans)));
+    rows.push(growth(
+        first,
+        growing.each_ref().map(|cluster| &cluster.spans),
+    ));
     let again = "same plan once more: the work alone";
-    let mut worked = growth(again, growing.iter().map(|cluster| &cluster.again));
+    let mut worked = growth(again, growing.each_ref().map(|cluster| &cluster.again));
     worked.goal = Some(Goal::AtMost(GROWTH_WANTED));
     rows.push(worked);
     Ok(rows)
 }
 
 /// Ratio of the medians on the largest and the smallest cluster.
-fn growth<'s>(what: &str, spans: impl Iterator<Item = &'s Samples>) -> Row {
-    let medians: Vec<f64> = spans.map(Samples::median).collect();
-    let [first, .., last] = medians.as_slice() else {
-        unreachable!("there are three clusters");
-    };
+fn growth(what: &str, spans: [&Samples; HOSTS_GROWING.len()]) -> Row {
+    let [first, .., last] = spans.map(Samples::median);
     Row {
         what: "growth of the median decision".to_owned(),
         conditions: format!(

@@ -372,10 +372,11 @@ mod tests {
             (NvmlError::ResetRequired, "reset-required"),
             (NvmlError::Unknown, "nvml-error"),
         ] {
-            let GpuHealth::Faulted { signal, .. } = health_of(&error) else {
-                unreachable!("an error is a fault");
-            };
-            assert_eq!(signal, expected);
+            let health = health_of(&error);
+            assert!(
+                matches!(&health, GpuHealth::Faulted { signal, .. } if signal == expected),
+                "{health:?}"
+            );
         }
     }
 
@@ -410,7 +411,7 @@ mod tests {
         let of = |error: NvmlError| match not_started(&error) {
             GpuError::NoDriver(_) => "none",
             GpuError::DriverDoesNotStart(why) if !why.is_empty() => "does not start",
-            other => unreachable!("{other}"),
+            _ => "another error",
         };
         assert_eq!(of(NvmlError::LibraryNotFound), "none");
         assert_eq!(of(NvmlError::DriverNotLoaded), "does not start");
@@ -421,10 +422,7 @@ mod tests {
     fn a_host_without_a_driver_says_so_and_one_with_it_lists_its_gpus() {
         match NvmlBackend::open(&BTreeMap::new()) {
             Err(GpuError::NoDriver(_) | GpuError::DriverDoesNotStart(_)) => {}
-            Err(error) => unreachable!("{error}"),
-            Ok(mut backend) => {
-                assert_eq!(backend.observe(Duration::ZERO).unwrap(), vec![]);
-            }
+            opened => assert_eq!(opened.unwrap().observe(Duration::ZERO).unwrap(), vec![]),
         }
     }
 }

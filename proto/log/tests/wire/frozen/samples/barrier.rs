@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_engine::state::State;
-use muster_model::command::{Command, TaskOutcome, TaskReport};
+use muster_model::command::{Command, Placement, TaskOutcome, TaskReport};
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, HostId, TaskIndex, UnitIndex};
 use muster_model::job::Barrier;
@@ -24,10 +24,10 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
         },
         ..spec()
     };
-    let Command::Place(mut placement) = super::placement() else {
-        unreachable!("it places");
+    let placement = Placement {
+        barrier: true,
+        ..super::placement()
     };
-    placement.barrier = true;
     vec![
         (
             "submit_job_without_barrier",

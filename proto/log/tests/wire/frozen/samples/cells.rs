@@ -169,12 +169,9 @@ fn claiming() -> ClaimSpec {
 }
 
 fn placement_on_cells() -> Command {
-    let Command::Place(placement) = placement() else {
-        unreachable!("the sample of a placement is one")
-    };
     Command::Place(Placement {
         basis: on_cells(),
-        ..placement
+        ..placement()
     })
 }
 
@@ -318,13 +315,11 @@ fn claim(parts: &mut StateParts) {
         expected_at: Some(TimeMs(9_000)),
         purpose: Purpose::Ordinary,
     };
-    let [running, waiting] = parts.jobs.as_mut_slice() else {
-        unreachable!("the first state has two jobs")
-    };
-    let unit = waiting.units.get_mut(&UnitIndex(0));
+    // The first state's jobs are the running gang and the waiting array.
+    let unit = parts.jobs[1].units.get_mut(&UnitIndex(0));
     let unit: &mut Unit = Arc::make_mut(unit.expect("the array's first task has a history"));
     unit.claim = Some(Arc::new(claim));
-    let unit = running.units.get_mut(&UnitIndex(0));
+    let unit = parts.jobs[0].units.get_mut(&UnitIndex(0));
     let attempt = Arc::make_mut(unit.expect("the gang has one unit"))
         .attempt
         .as_mut();

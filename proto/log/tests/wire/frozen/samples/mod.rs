@@ -162,20 +162,20 @@ fn registration() -> HostRegistration {
     }
 }
 
-pub(crate) fn placement() -> Command {
+pub(crate) fn placement() -> Placement {
     let tasks = (0..2).map(|task| TaskPlacement {
         task: TaskIndex(task),
         host: HostId(task + 1),
         gpus: vec![gpu(2 * u128::from(task)), gpu(2 * u128::from(task) + 1)],
     });
-    Command::Place(Placement {
+    Placement {
         leader: LEADER,
         job: JOB,
         unit: UnitIndex(0),
         tasks: tasks.collect(),
         basis: AllocationBasis::Share,
         barrier: false,
-    })
+    }
 }
 
 fn report(outcome: TaskOutcome) -> Command {
@@ -210,7 +210,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
         detail: "host rebooted".to_owned(),
     };
     let mut commands = vec![
-        ("place", placement()),
+        ("place", Command::Place(placement())),
         ("report_task_started", report(TaskOutcome::Started)),
         ("report_task_exited", report(TaskOutcome::Exited(exit()))),
         ("report_task_gone", report(gone)),
