@@ -42,7 +42,7 @@ pub struct HealthDuties {
     pub acknowledged: u64,
     /// Revision that set the rules in force; 0 for the rules shipped with Muster.
     pub rules: Revision,
-    /// Fingerprint of the rule file ([`RuleSet::fingerprint`](muster_health::rules::RuleSet::sum_of)): a worker
+    /// Fingerprint of the rule file ([`RuleSet::fingerprint`](muster_health::rules::RuleSet::fingerprint)): a worker
     /// that has the file does not fetch it. 0 for the rules shipped with Muster, and from leaders that do not
     /// send it.
     #[serde(default)]
