@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_lags_for_long_is_told_less_and_one_that_lags_once_is_not() {
+    fn the_period_grows_when_a_leader_lags_for_long_but_not_when_it_lags_once() {
         let mut pace = pace();
         assert_eq!(after(&mut pace, 7, 100, 9_000), 5_000);
         assert_eq!(after(&mut pace, 1, 100, 300), 5_000);

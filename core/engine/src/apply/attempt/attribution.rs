@@ -32,7 +32,7 @@ pub(in crate::apply) struct AttributedEnd {
     end: FailedEnd,
     /// Whether it ended because something its job names is missing, which supports other reports of missing
     /// things on that host.
-    speaks_of_host: bool,
+    names_missing_file: bool,
     place: Place,
 }
 
@@ -62,11 +62,11 @@ impl Step<'_> {
         let mut place = self.place_of(host, &component);
         place.belongs_to(job);
         let exit = verdict::decisive_run(attempt).and_then(|run| run.exit.as_ref());
-        let speaks_of_host = exit.is_some_and(Exit::is_missing_file) && !attribution.takes_back;
+        let names_missing_file = exit.is_some_and(Exit::is_missing_file) && !attribution.takes_back;
         Some(AttributedEnd {
             attribution,
             end,
-            speaks_of_host,
+            names_missing_file,
             place,
         })
     }
@@ -106,10 +106,10 @@ impl Step<'_> {
     /// Applies the consequences for the attributed component; the attempt has released everything by now.
     pub(in crate::apply) fn apply_attribution(&mut self, found: &AttributedEnd) {
         let rules = self.state.health_rules.set.clone();
-        self.report_to_health(&found.place, |book, place| {
-            let effects = book.ended(&rules, &found.attribution, &found.end, place);
-            if found.speaks_of_host {
-                book.keep_end(&found.end);
+        self.report_to_health(&found.place, |health, place| {
+            let effects = health.ended(&rules, &found.attribution, &found.end, place);
+            if found.names_missing_file {
+                health.keep_end(&found.end);
             }
             effects
         });
@@ -157,7 +157,7 @@ fn attribute(
     }
     let unit = job.unit(unit)?;
     let findings = findings(state, attempt);
-    let tasks = telling_ends(state.time, attempt, &findings);
+    let tasks = ends_with_evidence(state.time, attempt, &findings);
     let end = bad_end(state, job, attempt);
     let since_saved = attempts_since_saved(unit);
     let history = History {
@@ -187,11 +187,15 @@ fn attribute(
 
 /// Returns the ends of tasks that carry evidence. Tasks lost while the others are stopping carry none, unless
 /// the attempt ended because of them.
-fn telling_ends<'a>(now: TimeMs, attempt: &'a Attempt, findings: &[Finding]) -> Vec<TaskEnd<'a>> {
-    let tells = |run: &&TaskRun| run.exit.is_some() || Some(run.task) == attempt.decisive;
+fn ends_with_evidence<'a>(
+    now: TimeMs,
+    attempt: &'a Attempt,
+    findings: &[Finding],
+) -> Vec<TaskEnd<'a>> {
+    let has_evidence = |run: &&TaskRun| run.exit.is_some() || Some(run.task) == attempt.decisive;
     let ended = attempt.runs().filter(|run| run.phase.is_terminal());
     ended
-        .filter(tells)
+        .filter(has_evidence)
         .map(|run| task_end(now, attempt, run, findings))
         .collect()
 }
