@@ -111,10 +111,10 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_nobody_was_told_the_end_of_is_over_all_the_same() {
+    fn a_wait_ends_even_if_its_end_was_never_reported() {
         let mut flaps = Flaps::default();
-        let told = [0, 5, 10].map(|at| flaps.fell_silent(OFTEN, minute(at)));
-        assert_eq!(told, [None, None, Some(minute(15))]);
+        let waits = [0, 5, 10].map(|at| flaps.fell_silent(OFTEN, minute(at)));
+        assert_eq!(waits, [None, None, Some(minute(15))]);
         assert_eq!(flaps.fell_silent(OFTEN, minute(40)), None);
     }
 

@@ -350,7 +350,7 @@ fn changed_events(state: &State, twice: bool, matches: impl Fn(&EventKind) -> bo
 }
 
 #[test]
-fn an_attempt_whose_events_are_missing_or_told_twice() {
+fn an_attempt_whose_events_are_missing_or_recorded_twice() {
     type Matches = fn(&EventKind) -> bool;
     let kinds: [(Matches, bool); 5] = [
         (
@@ -444,12 +444,12 @@ fn epoch_of(state: &State, id: JobId) -> AttemptEpoch {
 }
 
 /// The same events in the same revisions, the matching ones last.
-fn told_last(state: &State, matches: impl Fn(&EventKind) -> bool) -> EventLog {
-    let told = state.events.iter().flat_map(|(_, events)| events.iter());
-    let (last, first): (Vec<&Event>, Vec<&Event>) = told.partition(|event| matches(&event.kind));
-    let mut told = first.into_iter().chain(last).cloned();
+fn moved_last(state: &State, matches: impl Fn(&EventKind) -> bool) -> EventLog {
+    let all = state.events.iter().flat_map(|(_, events)| events.iter());
+    let (last, first): (Vec<&Event>, Vec<&Event>) = all.partition(|event| matches(&event.kind));
+    let mut reordered = first.into_iter().chain(last).cloned();
     let revisions = state.events.iter().map(|(revision, events)| {
-        let events: Vec<Event> = told.by_ref().take(events.len()).collect();
+        let events: Vec<Event> = reordered.by_ref().take(events.len()).collect();
         (revision, Arc::from(events))
     });
     EventLog::restore(
@@ -460,12 +460,12 @@ fn told_last(state: &State, matches: impl Fn(&EventKind) -> bool) -> EventLog {
 }
 
 #[test]
-fn a_gang_whose_waiting_is_missing_told_twice_or_told_late() {
+fn a_gang_whose_barrier_events_are_missing_recorded_twice_or_recorded_late() {
     type Matches = fn(&EventKind) -> bool;
     type Change = fn(&State, Matches) -> EventLog;
     let missing: Change = |state, matches| changed_events(state, false, matches);
     let twice: Change = |state, matches| changed_events(state, true, matches);
-    let late: Change = |state, matches| told_last(state, matches);
+    let late: Change = |state, matches| moved_last(state, matches);
     let prepared: Matches = |kind| matches!(kind, EventKind::TaskPrepared { .. });
     let released: Matches = |kind| matches!(kind, EventKind::GangReleased { .. });
     let first: Matches = |kind| matches!(kind, EventKind::CheckpointCommitted { step: 100, .. });
@@ -498,7 +498,7 @@ fn a_gang_whose_waiting_is_missing_told_twice_or_told_late() {
 }
 
 #[test]
-fn gangs_of_which_other_things_are_told_than_are_so() {
+fn gangs_whose_events_contradict_their_state() {
     let (mut state, train, pair) = let_go();
     attempt(&mut state, pair).tasks[1].phase = TaskPhase::Prepared;
     attempt(&mut state, train).barrier = None;
@@ -513,7 +513,7 @@ fn gangs_of_which_other_things_are_told_than_are_so() {
 }
 
 #[test]
-fn an_attempt_that_goes_on_although_it_was_told_to_stop() {
+fn an_attempt_that_continues_after_its_stop_order() {
     found(Rule::AttemptEvents, |state, train, _| {
         let cause = StopCause::new(StopReason::Cancelled, String::new());
         let stop = StopOrder::new(cause, state.time, 1);

@@ -156,7 +156,7 @@ fn hosts_that_are_alike_are_of_one_kind_whatever_their_cells_are_called() {
 }
 
 #[test]
-fn a_rack_in_two_pods_lies_where_most_hosts_say() {
+fn a_rack_in_two_pods_is_placed_where_most_hosts_report_it() {
     let hosts = [
         in_rack(1, "r1"),
         in_rack(2, "r1"),
@@ -173,12 +173,12 @@ fn a_rack_in_two_pods_lies_where_most_hosts_say() {
         by_most: "p1/r1".to_owned(),
     };
     assert_eq!(*cells(&cluster, 3).flaws, *std::slice::from_ref(&flaw));
-    let told = EventKind::HostCellsDoubted {
+    let doubted = EventKind::HostCellsDoubted {
         host: HostId(3),
         name: "node-0003".to_owned(),
         flaws: vec![flaw.to_string()],
     };
-    assert!(last_events(&cluster.state).contains(&told));
+    assert!(last_events(&cluster.state).contains(&doubted));
     // The others follow, one by one, until no contradiction is left.
     cluster.register(again(host(1, &[("pod", "p2"), ("rack", "r1")])));
     assert_eq!(

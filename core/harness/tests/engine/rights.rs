@@ -131,7 +131,7 @@ fn a_guarantee_is_reclaimed_until_the_others_are_down_to_theirs() {
 }
 
 #[test]
-fn priorities_count_inside_a_queue_that_says_so() {
+fn priorities_count_inside_a_queue_configured_for_it() {
     let mut cluster = cluster();
     let a = run(&mut cluster, "a", 1, AllocationBasis::Share);
     let c = run(&mut cluster, "c", 1, AllocationBasis::Share);

@@ -125,9 +125,9 @@ fn a_fault_is_repaired_checked_and_proven() {
         Ok(Outcome::Changed)
     );
     assert_eq!((gpu.phase, gpu.since), (Phase::Healthy, minute(75)));
-    let told: Vec<&str> = gpu.history.iter().map(|it| it.event.word()).collect();
+    let events: Vec<&str> = gpu.history.iter().map(|it| it.event.word()).collect();
     assert_eq!(
-        told,
+        events,
         [
             "block",
             "repair_began",
@@ -461,7 +461,7 @@ fn an_incident_takes_back_what_was_kept_for_later() {
 }
 
 #[test]
-fn what_is_told_again_changes_nothing() {
+fn a_repeated_event_changes_nothing() {
     let mut gpu = play(&[(Event::Block, 0), (Event::RepairBegan, 1)]);
     let before = gpu.clone();
     for event in [Event::Suspect, Event::Drain, Event::Block] {

@@ -72,7 +72,7 @@ fn a_bad_rule_takes_a_twentieth_of_the_pool_and_trips_the_breaker() {
 }
 
 #[test]
-fn a_refusal_says_its_figures_and_the_way_out() {
+fn a_refusal_states_its_figures_and_the_way_out() {
     let mut rails = Rails::default();
     for host in 0..5 {
         assert_eq!(rails.admit(&soft(host, 8, 0), &POOL), Verdict::Allowed);
@@ -232,9 +232,9 @@ fn one_job_and_one_user_have_their_limits() {
 #[test]
 fn repairs_are_few_at_a_time_and_never_of_the_last_host() {
     let rails = Rails::default();
-    let told = |view: PoolView| rails.admit_repair(&view).err().map(|it| it.rail);
+    let refused_by = |view: PoolView| rails.admit_repair(&view).err().map(|it| it.rail);
     assert_eq!(
-        told(PoolView {
+        refused_by(PoolView {
             hosts_in_service: 90,
             repairs: 9,
             ..POOL
@@ -246,22 +246,22 @@ fn repairs_are_few_at_a_time_and_never_of_the_last_host() {
         repairs: 10,
         ..POOL
     };
-    assert_eq!(told(many), Some(Rail::Repairs));
+    assert_eq!(refused_by(many), Some(Rail::Repairs));
     let rack = PoolView {
         hosts_in_service: 90,
         repairs: 1,
         repairs_in_rack: 1,
         ..POOL
     };
-    assert_eq!(told(rack), Some(Rail::RackRepair));
+    assert_eq!(refused_by(rack), Some(Rail::RackRepair));
     let small = PoolView {
         hosts: 2,
         hosts_in_service: 1,
         ..PoolView::default()
     };
-    assert_eq!(told(small), None);
+    assert_eq!(refused_by(small), None);
     assert_eq!(
-        told(PoolView {
+        refused_by(PoolView {
             hosts_in_service: 0,
             ..small
         }),

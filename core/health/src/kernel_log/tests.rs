@@ -18,7 +18,7 @@ fn scanner(trust: TrustedWriters) -> Scanner {
 }
 
 /// Interpretation of a kernel line, in one line.
-fn told(line: &str) -> String {
+fn scan_line(line: &str) -> String {
     let mut scanner = scanner(TrustedWriters::Kernel);
     let raw = format!("3,1,1000,-;{line}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:18:00.0\n");
     let scanned = scanner.read(BOOT, &raw).expect("a record");
@@ -182,7 +182,7 @@ fn lines_of_the_gpu_driver_are_read() {
             "nothing",
         ),
     ] {
-        assert_eq!(told(line), expected, "{line}");
+        assert_eq!(scan_line(line), expected, "{line}");
     }
 }
 
@@ -307,7 +307,7 @@ fn lines_about_the_host_are_read() {
         ),
         ("Linux version 6.8.0", "nothing"),
     ] {
-        assert_eq!(told(line), expected, "{line}");
+        assert_eq!(scan_line(line), expected, "{line}");
     }
 }
 
@@ -325,8 +325,8 @@ fn a_gpu_that_fell_off_in_several_records_is_one_xid_79() {
         let raw = format!("3,{sequence},1,-,caller=T7;{line}");
         events.extend(scanner.read(BOOT, &raw).expect("a record").event);
     }
-    let told: Vec<String> = events.iter().map(describe).collect();
-    assert_eq!(told, ["xid 79 at 0000:18:00 of 18"]);
+    let texts: Vec<String> = events.iter().map(describe).collect();
+    assert_eq!(texts, ["xid 79 at 0000:18:00 of 18"]);
 }
 
 #[test]
@@ -350,10 +350,13 @@ fn a_process_that_is_named_like_an_error_makes_none() {
         "traps: Kernel panic[7] general protection fault ip:7f sp:7f",
         "audit: nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 20034, Fatal",
     ] {
-        assert_eq!(told(line), "nothing", "{line}");
+        assert_eq!(scan_line(line), "nothing", "{line}");
     }
     let named = "NVRM: Xid (PCI:0000:18:00): 31, pid=9, name=Link 3 fatal, Ch 00000008";
-    assert_eq!(told(named), "xid 31 at 0000:18:00 of 18 by 9 Link 3 fatal");
+    assert_eq!(
+        scan_line(named),
+        "xid 31 at 0000:18:00 of 18 by 9 Link 3 fatal"
+    );
 }
 
 #[test]
