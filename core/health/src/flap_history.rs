@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_silences_are_none_and_a_calm_hour_begins_anew() {
+    fn rare_silences_are_no_flapping_and_the_required_calm_starts_again() {
         let mut flaps = Flaps::default();
         for at in [0, 6, 12, 18, 25] {
             assert_eq!(flaps.fell_silent(OFTEN, minute(at)), None, "{at}");

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_agent_counts_anew_and_its_predecessor_no_more() {
+    fn a_restarted_agent_restarts_the_sequence_and_its_predecessor_is_ignored() {
         let mut applied = AppliedUpTo::default();
         assert!(applied.is_new(1, 7));
         assert!(applied.is_new(2, 1));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_outbox_keeps_what_is_worst() {
+    fn a_full_outbox_keeps_the_worst_findings() {
         let mut outbox = Outbox::default();
         outbox.push(finding(Severity::Warn));
         outbox.push(finding(Severity::Info));

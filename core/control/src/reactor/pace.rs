@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn more_workers_beat_less_often_up_to_a_third_of_what_loses_them() {
+    fn the_heartbeat_period_grows_with_the_lag_up_to_a_limit() {
         assert_eq!(after(&mut pace(), 1, 30_000, 260), 7_500);
         assert_eq!(after(&mut pace(), 1, 40_000, 260), 10_000);
         assert_eq!(after(&mut pace(), 1, 1_000_000, 260), 15_000);

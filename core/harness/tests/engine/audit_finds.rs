@@ -186,7 +186,7 @@ fn phases_that_do_not_fit() {
 }
 
 #[test]
-fn work_that_nobody_sees() {
+fn unindexed_work_is_found() {
     found(Rule::Unindexed, |state, _, _| state.index.waiting.clear());
     found(Rule::Unindexed, |state, _, sweep| {
         unit(state, sweep).attempt = None;
@@ -233,7 +233,7 @@ fn sums_that_do_not_add_up() {
 }
 
 #[test]
-fn claims_that_nobody_made() {
+fn claims_without_a_claimant_are_found() {
     found(Rule::Claims, |state, train, _| {
         host(state, 3).gpus[0].claim = Some(UnitId::new(train, UnitIndex(0)));
     });
@@ -255,7 +255,7 @@ fn claims_that_nobody_made() {
 }
 
 #[test]
-fn an_index_that_offers_what_is_out() {
+fn an_index_that_offers_unusable_resources_is_found() {
     found(Rule::Derived, |state, _, _| {
         host(state, 3).health = HostHealth::Lost;
     });

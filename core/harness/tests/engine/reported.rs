@@ -143,7 +143,7 @@ fn work_shares_cells_that_only_workers_know() {
 }
 
 #[test]
-fn hosts_that_are_alike_are_of_one_kind_whatever_their_cells_are_called() {
+fn hosts_with_equal_cells_are_of_one_kind_regardless_of_cell_names() {
     let mut other = in_rack(2, "r2");
     for gpu in &mut other.reported.gpus {
         gpu.cells = vec![
@@ -197,7 +197,7 @@ fn of_two_words_the_one_of_the_host_that_came_first_counts() {
 }
 
 #[test]
-fn what_is_configured_counts_before_any_word() {
+fn a_configured_location_takes_precedence_over_reported_ones() {
     let mut cluster = cluster([in_rack(1, "r1"), in_rack(2, "r2"), in_rack(3, "r1")]);
     let topology = Topology {
         above: vec!["pod".to_owned(), "rack".to_owned()],

@@ -515,7 +515,7 @@ fn a_component_whose_name_contains_its_class_is_named_alone() {
 }
 
 #[test]
-fn a_storage_fault_of_the_host_explains_what_looks_like_a_users_error() {
+fn a_storage_fault_of_the_host_explains_an_apparent_user_error() {
     let mut play = Play::of(&[code(1, "FileNotFoundError: [Errno 2] /data/x")]);
     play = play.found("mount_missing", Component::Host(HostId(1)), 30);
     play.findings[0].severity = Severity::Degraded;
@@ -570,7 +570,7 @@ fn the_dead_gpu_is_blamed_and_not_the_peers_that_miss_it() {
 
 /// One rank breaks, 63 report that their peer is gone.
 #[test]
-fn of_a_gang_the_first_error_is_blamed_and_nobody_else_suspected() {
+fn only_the_first_error_of_a_gang_is_blamed() {
     let mut ends = vec![code(1, "NCCL WARN call to recv failed: remote process exited"); 64];
     ends[17] = signal(11, "");
     let play = Play::of(&ends);
@@ -591,7 +591,7 @@ fn of_a_gang_the_first_error_is_blamed_and_nobody_else_suspected() {
 }
 
 #[test]
-fn a_hang_suspects_the_one_that_stands_out_and_blocks_nobody() {
+fn a_hang_suspects_the_outlier_and_blocks_none() {
     let hang = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)";
     let mut play = Play::of(&vec![signal(6, hang); 4]);
     for (task, step) in play.tasks.iter_mut().zip([9, 9, 7, 9]) {
@@ -759,7 +759,7 @@ fn losses_that_are_no_numbers_on_one_gpu_make_it_suspect() {
 }
 
 #[test]
-fn one_retry_on_other_hosts_decides_what_is_open() {
+fn one_retry_on_other_hosts_decides_an_open_attribution() {
     let hosts =
         |hosts: &[u32]| -> BTreeSet<HostId> { hosts.iter().map(|it| HostId(*it)).collect() };
     let first = hosts(&[1, 2, 3, 4]);

@@ -60,7 +60,7 @@ fn conditions_hold_as_they_are_written() {
 }
 
 #[test]
-fn a_counter_that_begins_anew_is_no_event() {
+fn a_counter_reset_is_not_an_event() {
     let mut counter = Counter::default();
     let totals = [7, 7, 9, 0, 0, 3, 2];
     let grown: Vec<i64> = totals
@@ -222,7 +222,7 @@ fn figures_of_one_model_do_not_judge_another() {
 }
 
 #[test]
-fn what_only_happens_is_over_when_it_no_longer_happens() {
+fn an_event_based_fault_ends_after_a_quiet_period() {
     let set = RuleSet::shipped().expect("the shipped rules parse");
     let rule = set.rule("oom_global").expect("it is shipped");
     let component = Component::Host(HostId(1));
@@ -381,7 +381,7 @@ fn a_hardware_fault_of_one_job_on_many_gpus_stays_hardware() {
 }
 
 #[test]
-fn consequences_are_folded_into_what_they_follow_from() {
+fn consequences_are_folded_into_their_cause() {
     let mut player = Player::new();
     assert!(player.see(0, 1, 79, 1).is_new);
     assert!(player.see(1, 1, 45, 1).is_folded);
@@ -480,7 +480,7 @@ fn repetitions_are_counted_by_the_figures_of_their_rules() {
 }
 
 #[test]
-fn what_is_remembered_of_xids_is_bounded() {
+fn the_memory_of_xids_is_bounded() {
     let mut player = Player::new();
     for minute in 0..300 {
         player.see(minute * 4, 1, 94, minute + 1);

@@ -88,7 +88,7 @@ fn a_refusal_states_its_figures_and_the_way_out() {
 }
 
 #[test]
-fn what_is_outstanding_counts_beyond_the_hour() {
+fn open_blocks_count_against_the_budget_beyond_the_hour() {
     let mut rails = Rails::default();
     let mut view = POOL;
     view.gpus_blocked_soft = 72;
@@ -333,7 +333,7 @@ fn faults_apart_are_no_incident() {
 }
 
 #[test]
-fn a_storage_system_explains_what_racks_do_not() {
+fn failures_across_racks_are_one_incident_of_their_storage_system() {
     let mut incidents = Incidents::default();
     let mut found = Vec::new();
     for host in 0..30u32 {

@@ -381,7 +381,7 @@ fn a_restarted_reader_reads_nothing_twice_and_knows_what_it_lost() {
 }
 
 #[test]
-fn what_is_no_record_is_refused() {
+fn malformed_kernel_records_are_refused() {
     for raw in ["", "3,1;x", "a,1,2,-;x", "NVRM: Xid (PCI:0000:18:00): 79"] {
         assert!(Record::parse(raw).is_err(), "{raw}");
     }
@@ -391,7 +391,7 @@ fn what_is_no_record_is_refused() {
 }
 
 #[test]
-fn the_map_outlives_the_gpu_and_is_told_by_the_driver() {
+fn the_driver_reports_the_bus_map_which_outlives_the_gpu() {
     let mut scanner = Scanner::new(TrustedWriters::Kernel, Cursor::default(), BusMap::default());
     let uuid = "GPU-01234567-89ab-cdef-0011-223344556677";
     let known = format!("6,1,1,-;NVRM: GPU at PCI:0000:18:00: {uuid}");
@@ -404,7 +404,7 @@ fn the_map_outlives_the_gpu_and_is_told_by_the_driver() {
 }
 
 #[test]
-fn the_highest_sequence_that_there_is_can_be_read() {
+fn the_maximum_sequence_can_be_read() {
     let mut scanner = Scanner::new(TrustedWriters::Kernel, Cursor::default(), BusMap::default());
     let last = format!("3,{},1000,-;nothing", u64::MAX);
     assert_eq!(scanner.read(BOOT, &last), Ok(Scanned::default()));
@@ -415,7 +415,7 @@ fn the_highest_sequence_that_there_is_can_be_read() {
 }
 
 #[test]
-fn lines_of_two_boots_say_nothing_together() {
+fn lines_of_two_boots_are_not_combined_into_one_event() {
     let mut scanner = scanner(TrustedWriters::Kernel);
     let first = "3,900,1000,-;NVRM: The NVIDIA GPU 0000:18:00.0";
     let last = "3,1,1000,-;NVRM: fallen off the bus and is not responding to commands.";

@@ -234,7 +234,7 @@ fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Ve
 }
 
 #[test]
-fn a_lemon_whose_programs_die_by_the_classic_words_is_found_like_any_other() {
+fn a_lemon_with_ordinary_program_errors_is_found_like_any_other() {
     for exit in classic_ends() {
         let rules = RuleSet::shipped().expect("the shipped rules parse");
         let attribution = attributed(&rules, &exit, HostId(1), TimeMs(0)).attribution;
@@ -339,7 +339,7 @@ fn features_add_up_and_users_alone_do_not() {
 }
 
 #[test]
-fn what_speaks_against_a_host_grows_old() {
+fn evidence_against_a_host_expires() {
     let mut record = HostRecord::default();
     let day = |days: u64| TimeMs(days * DAY_MS);
     for _ in 0..10 {

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn it_counts_for_its_time_and_for_so_many() {
+    fn a_join_token_is_limited_in_time_and_uses() {
         let mut token = token(5_000, 2, None);
         assert_eq!(token.expires_at(), TimeMs(6_000));
         assert_eq!(token.invalid_reason(TimeMs(5_999)), None);

@@ -179,7 +179,7 @@ fn few_candidates_give_the_cheapest_victims_whenever_there_are_any() {
 
 /// Eight tasks with one GPU each occupy a host, and a unit requests more than all of them hold.
 #[test]
-fn where_all_are_not_enough_no_set_of_them_is_tried() {
+fn no_victim_set_is_tried_if_all_victims_together_are_not_enough() {
     let mut cluster = Cluster::with_hosts(1, 8);
     cluster.observer.enabled = false;
     configure(&mut cluster);

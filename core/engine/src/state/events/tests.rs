@@ -50,7 +50,7 @@ fn asked(log: &EventLog, from: u64, jobs: &[u64]) -> Result<(), u64> {
 }
 
 #[test]
-fn a_huge_array_loses_its_own_oldest_events_and_takes_nobody_elses() {
+fn a_huge_array_loses_its_own_oldest_events_and_no_others() {
     let mut log = log();
     for revision in 1..=3 {
         log.push(Revision(revision), events(revision, &[1]));
@@ -114,7 +114,7 @@ fn drawn(seed: &mut u64, below: u64) -> u64 {
 }
 
 #[test]
-fn no_gap_is_silent_and_a_restored_log_goes_on_as_the_others_do() {
+fn gaps_are_reported_and_a_restored_log_stays_equal_to_the_original() {
     for seed in 1..=40 {
         let mut draw = seed;
         let mut log = log();

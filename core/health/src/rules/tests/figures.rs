@@ -9,7 +9,7 @@ fn often(times: u32, span_ms: u64) -> Option<Frequency> {
 }
 
 #[test]
-fn figures_are_as_the_shipped_file_says() {
+fn the_shipped_file_has_the_expected_figures() {
     let set = shipped();
     for (id, expected) in [
         (XID_REPEAT, often(5, DAY_MS)),

@@ -263,7 +263,7 @@ fn another_file_that_ships_is_another_version() {
 }
 
 #[test]
-fn what_is_our_own_figure_is_only_observed_and_every_figure_has_a_source() {
+fn proposed_figures_are_only_observed_and_every_figure_has_a_source() {
     // Our own, and in force: it restricts placement while it lasts, stops nothing, and cannot hold for most
     // hosts at once.
     const IN_FORCE: &str = "clock_skew";

@@ -177,7 +177,7 @@ fn admin(event: Event, reason: &str, at: u64, expires_at: Option<u64>) -> Change
 
 /// Single findings and their immediate effects.
 #[test]
-fn a_fault_takes_out_what_is_broken_and_no_more() {
+fn a_fault_blocks_only_the_faulty_component() {
     use Severity::{Degraded, Fatal};
     for (name, play, expected) in [
         (
@@ -400,7 +400,7 @@ fn services_are_started_again_once_an_admins_time_is_over() {
 
 /// A component that was repaired as often as the rule allows needs an operator.
 #[test]
-fn what_was_repaired_five_times_in_a_week_is_given_back_by_hand() {
+fn after_five_repairs_in_a_week_only_an_operator_unblocks() {
     let mut site = Site::new();
     for at in 0..5 {
         let now = TimeMs(at * HOUR_MS);
@@ -555,7 +555,7 @@ fn the_way_back_is_repair_check_and_probation() {
 }
 
 #[test]
-fn what_a_reading_blocked_a_reading_ends() {
+fn a_healthy_reading_ends_a_block_by_its_rule() {
     let mut site = Site::new();
     let nic = Component::Nic {
         host: HostId(1),
@@ -588,7 +588,7 @@ fn what_a_reading_blocked_a_reading_ends() {
 /// A component suspected by two rules is suspect until neither suspects it, and the action of one is done
 /// although the other is over.
 #[test]
-fn what_two_rules_suspect_is_suspect_until_neither_does() {
+fn a_component_suspected_by_two_rules_is_suspect_until_both_clear() {
     use Severity::{Degraded, Healthy};
     let mut site = Site::new();
     let one = || gpu(1, 0);
@@ -636,7 +636,7 @@ fn what_two_rules_suspect_is_suspect_until_neither_does() {
 
 /// The restriction of a worse finding is not kept by one that requires less.
 #[test]
-fn what_is_kept_off_follows_the_finding() {
+fn the_placement_restriction_follows_the_severity_of_the_finding() {
     use Severity::{Degraded, Fatal};
     let mut site = Site::new();
     let output = site.reading("fds_pids", host(1), Fatal, 0);
@@ -650,7 +650,7 @@ fn what_is_kept_off_follows_the_finding() {
 
 /// When many fail at once, a host that was out of service before is not returned for that.
 #[test]
-fn an_incident_takes_back_no_more_than_what_it_did() {
+fn an_incident_withdraws_only_its_own_changes() {
     let mut site = Site::new();
     site.reading("nvlink_down", gpu(10, 0), Severity::Fatal, 0);
     // Host 10 was blocked an hour before, host 11 drains, host 12 is in probation, host 13 is suspect.
@@ -703,7 +703,7 @@ fn an_incident_takes_back_no_more_than_what_it_did() {
 
 /// However many findings arrive meanwhile, those that wait for the end of an incident are judged then.
 #[test]
-fn what_waits_for_the_end_of_an_incident_is_not_pushed_out() {
+fn findings_deferred_by_an_incident_are_not_evicted() {
     let mut site = Site::new();
     for of in 10..15 {
         site.reading("fs_readonly", host(of), Severity::Fatal, 0);
@@ -808,7 +808,7 @@ fn a_fabric_that_fails_takes_gpus_out_and_strikes_none() {
 }
 
 #[test]
-fn what_is_drained_with_many_others_is_struck_neither_then_nor_once_it_is_empty() {
+fn a_drain_excused_by_an_incident_adds_no_strike() {
     let mut site = Site::new();
     for of in 10..15u32 {
         let found = finding("nvlink_replay", gpu(of, 0), Severity::Fatal, 0);
@@ -1047,7 +1047,7 @@ fn open_end(site: &mut Site, end: &FailedEnd) {
 }
 
 #[test]
-fn what_the_site_has_not_set_up_is_held_against_no_host() {
+fn failures_attributed_to_the_site_do_not_count_against_hosts() {
     let failures = |class| {
         let mut site = Site::new();
         let mut refused = found(class, host(10), Measure::Requeue);
@@ -1149,7 +1149,7 @@ fn failures_with_one_image_are_counted_over_jobs_and_hosts() {
 }
 
 #[test]
-fn what_is_kept_of_ends_and_programs_is_bounded() {
+fn kept_ends_and_programs_are_bounded() {
     let mut site = Site::new();
     for job in 0..ENDS_KEPT_MAX as u64 + 10 {
         open_end(&mut site, &end(job, "ann", 1, job));
@@ -1311,7 +1311,7 @@ fn a_job_that_fails_everywhere_takes_its_failures_back_where_they_were() {
 
 /// From the third strike on a check is thorough, and so is that of a lemon.
 #[test]
-fn what_fails_again_and_again_is_checked_thoroughly() {
+fn repeated_failures_lead_to_thorough_checks() {
     let mut site = Site::new();
     let one = gpu(1, 0);
     let mut thorough = Vec::new();
@@ -1364,7 +1364,7 @@ fn suspicion_of_gangs_adds_up() {
 
 /// Exclusion by users alone makes no lemon of a host, but tips one that nearly is.
 #[test]
-fn users_who_keep_off_a_host_count_with_what_else_speaks_against_it() {
+fn user_excludes_count_with_other_evidence_against_a_host() {
     let mut site = Site::new();
     for at in 0..5 {
         let mut hang = found(Class::Unknown, host(1), Measure::RetryElsewhere);
@@ -1413,7 +1413,7 @@ fn an_observed_rule_blocks_once_it_is_enforced() {
 }
 
 #[test]
-fn what_is_gone_is_forgotten() {
+fn removed_components_are_forgotten() {
     let mut site = Site::new();
     site.xid(48, gpu(1, 0), 0);
     let nic = Component::Nic {
@@ -1433,7 +1433,7 @@ fn what_is_gone_is_forgotten() {
 }
 
 #[test]
-fn what_goes_to_a_check_by_itself_is_not_repaired_any_more() {
+fn a_cleared_component_is_checked_without_its_pending_repair() {
     let mut site = Site::new();
     assert_eq!(
         site.xid(48, gpu(2, 0), 1),
@@ -1454,7 +1454,7 @@ fn what_goes_to_a_check_by_itself_is_not_repaired_any_more() {
 
 /// A fault ends while tasks run on its host: they are not stopped for the check, and nothing reboots.
 #[test]
-fn what_is_over_on_a_busy_host_is_checked_once_nothing_runs_there() {
+fn a_cleared_fault_on_a_busy_host_is_checked_once_it_is_idle() {
     for (is_idle, expected, phase) in [
         (true, "h4 checking", Phase::Checking),
         (false, "", Phase::Blocked),
