@@ -110,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_workers_beat_every_five_seconds() {
+    fn up_to_twenty_thousand_workers_send_heartbeats_every_five_seconds() {
         assert_eq!(after(&mut pace(), 1, 10_000, 260), 5_000);
         assert_eq!(after(&mut pace(), 1, 20_000, 260), 5_000);
     }
 
     #[test]
-    fn the_heartbeat_period_grows_with_the_lag_up_to_a_limit() {
+    fn the_heartbeat_period_grows_with_the_number_of_workers_up_to_a_limit() {
         assert_eq!(after(&mut pace(), 1, 30_000, 260), 7_500);
         assert_eq!(after(&mut pace(), 1, 40_000, 260), 10_000);
         assert_eq!(after(&mut pace(), 1, 1_000_000, 260), 15_000);

@@ -111,7 +111,7 @@ pub(super) fn all(state: &State) -> BTreeMap<HostId, HostLocation> {
                 .push(*host);
         }
     }
-    let is_so = |path: &[&str]| {
+    let is_accepted = |path: &[&str]| {
         let (depth, name) = (path.len() - 1, path[path.len() - 1]);
         let configured = { state.configured_topology.places.iter() }
             .filter_map(|place| place.cell.get(..=depth))
@@ -130,7 +130,7 @@ pub(super) fn all(state: &State) -> BTreeMap<HostId, HostLocation> {
     let place = |host: &Host| {
         let path = match (configured(state, host), reported.get(&host.id)) {
             (Some(place), _) => place.cell.clone(),
-            (None, Some(path)) if (1..=path.len()).all(|length| is_so(&path[..length])) => {
+            (None, Some(path)) if (1..=path.len()).all(|length| is_accepted(&path[..length])) => {
                 path.iter().map(|name| (*name).to_owned()).collect()
             }
             (None, _) => Vec::new(),

@@ -118,7 +118,7 @@ fn found_in_members(rule: Rule, plant: impl FnOnce(&mut State, JobId)) {
 }
 
 #[test]
-fn a_vacant_place_that_is_none() {
+fn vacancies_that_contradict_the_members_are_found() {
     found_in_members(Rule::GangAtomicity, |state, train| {
         membership(state, train).vacancy = None;
     });
@@ -274,14 +274,14 @@ fn an_index_that_offers_unusable_resources_is_found() {
 }
 
 #[test]
-fn names_that_lead_nowhere() {
+fn missing_entries_of_identity_maps_are_found() {
     found(Rule::Identity, |state, _, _| state.host_names.clear());
     found(Rule::Identity, |state, _, _| state.gpu_hosts.clear());
     found(Rule::Identity, |state, _, _| state.revision = Revision(3));
 }
 
 #[test]
-fn a_block_that_rests_on_nothing() {
+fn an_automatic_block_without_rule_or_evidence_is_found() {
     let (mut state, ..) = sound();
     for (author, evidence, is_founded) in [
         ("rule:xid", "Xid 79", true),
@@ -378,7 +378,7 @@ fn an_attempt_whose_events_are_missing_or_recorded_twice() {
 }
 
 /// A released gang on hosts 1 and 2 with two committed checkpoints, and a gang with one prepared member.
-fn let_go() -> (State, JobId, JobId) {
+fn released_and_prepared() -> (State, JobId, JobId) {
     let mut cluster = Cluster::with_hosts(4, 2);
     let train = place_together(&mut cluster, "train");
     prepare(&mut cluster, train, 0);
@@ -470,7 +470,7 @@ fn a_gang_whose_barrier_events_are_missing_recorded_twice_or_recorded_late() {
     let released: Matches = |kind| matches!(kind, EventKind::GangReleased { .. });
     let first: Matches = |kind| matches!(kind, EventKind::CheckpointCommitted { step: 100, .. });
     let second: Matches = |kind| matches!(kind, EventKind::CheckpointCommitted { step: 200, .. });
-    let (sound, _, _) = let_go();
+    let (sound, _, _) = released_and_prepared();
     assert_eq!(audit(&sound), []);
     let plants = [
         ("a preparation is missing", prepared, missing),
@@ -499,7 +499,7 @@ fn a_gang_whose_barrier_events_are_missing_recorded_twice_or_recorded_late() {
 
 #[test]
 fn gangs_whose_events_contradict_their_state() {
-    let (mut state, train, pair) = let_go();
+    let (mut state, train, pair) = released_and_prepared();
     attempt(&mut state, pair).tasks[1].phase = TaskPhase::Prepared;
     attempt(&mut state, train).barrier = None;
     let findings = audit(&state);

@@ -270,7 +270,7 @@ fn cells_that_do_not_nest_count_as_none() {
 }
 
 #[test]
-fn a_word_that_is_none_is_refused_with_its_place() {
+fn an_invalid_reported_location_is_refused_naming_its_field() {
     let mut cluster = cluster([]);
     let bad = host(1, &[("host", "n")]);
     let refused = cluster.register(bad).result;

@@ -257,7 +257,7 @@ fn a_drain_ends_by_itself_if_nothing_was_done() {
 }
 
 #[test]
-fn an_admins_block_stands_above_repairs_rules_and_checks() {
+fn an_admins_block_overrides_repairs_rules_and_checks() {
     let mut gpu = play(&[
         (Event::Block, 0),
         (Event::RepairBegan, 1),

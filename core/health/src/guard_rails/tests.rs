@@ -277,7 +277,7 @@ fn group(kind: GroupKind, name: &str) -> Group {
 }
 
 #[test]
-fn a_rack_that_goes_at_once_is_one_incident() {
+fn a_rack_that_fails_at_once_is_one_incident() {
     let mut incidents = Incidents::default();
     let groups = [
         (group(GroupKind::Rack, "r1"), 20),

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_stands_for_names() {
+    fn a_pattern_matches_host_names() {
         let fitting = [
             ("gpu-1", "gpu-1"),
             ("*", "anything"),

@@ -42,7 +42,7 @@ impl Step<'_> {
     pub(in crate::apply) fn attribute_end(&mut self, id: UnitId) -> Option<AttributedEnd> {
         let Running { job, attempt, .. } = Running::of(self.state, id)?;
         let mut found = self.attribution_of(job, id.unit, attempt)?;
-        self.go_back_one(id, &mut found.attribution.attribution);
+        self.mark_restored_checkpoint_unreadable(id, &mut found.attribution.attribution);
         Some(found)
     }
 
@@ -73,7 +73,7 @@ impl Step<'_> {
 
     /// Marks the checkpoint that an attempt resumed from as unreadable. Without one, the unreadable file is
     /// the job's own.
-    fn go_back_one(&mut self, id: UnitId, attribution: &mut Attribution) {
+    fn mark_restored_checkpoint_unreadable(&mut self, id: UnitId, attribution: &mut Attribution) {
         if !attribution.measures.contains(&Measure::PreviousCheckpoint) {
             return;
         }
@@ -158,7 +158,7 @@ fn attribute(
     let unit = job.unit(unit)?;
     let findings = findings(state, attempt);
     let tasks = ends_with_evidence(state.time, attempt, &findings);
-    let end = bad_end(state, job, attempt);
+    let end = failed_end(state, job, attempt);
     let since_saved = attempts_since_saved(unit);
     let history = History {
         attempts: since_saved.iter().filter_map(past_failure).collect(),
@@ -201,7 +201,7 @@ fn ends_with_evidence<'a>(
 }
 
 /// Collects the facts about a failure.
-fn bad_end(state: &State, job: &Job, attempt: &Attempt) -> FailedEnd {
+fn failed_end(state: &State, job: &Job, attempt: &Attempt) -> FailedEnd {
     let culprit = verdict::decisive_run(attempt);
     let exit = culprit.and_then(|culprit| culprit.exit.as_ref());
     if let Some(run) = culprit.filter(|_| exit.is_some_and(Exit::is_missing_file)) {

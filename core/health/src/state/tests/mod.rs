@@ -721,7 +721,7 @@ fn findings_deferred_by_an_incident_are_not_evicted() {
 }
 
 #[test]
-fn a_rack_that_goes_at_once_keeps_no_strike() {
+fn a_rack_that_fails_at_once_keeps_no_strike() {
     let mut site = Site::new();
     let mut all = Vec::new();
     for of in 10..20 {
@@ -947,7 +947,7 @@ fn a_bad_soft_rule_blocks_a_twentieth_and_alerts() {
 }
 
 #[test]
-fn an_admins_word_stands_above_everything() {
+fn an_admins_unblock_overrides_rules() {
     let mut site = Site::new();
     site.xid(48, gpu(1, 0), 0);
     let unblock = admin(Event::AdminUnblock, "it is fine", 1_000, None);

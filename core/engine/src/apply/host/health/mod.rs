@@ -114,7 +114,7 @@ impl Step<'_> {
                 health.ingest(&rules, incarnation, &finding, place)
             });
             if finding.sequence > acknowledged_up_to {
-                self.sum_rack_up(&rules, id, &finding);
+                self.aggregate_over_rack(&rules, id, &finding);
             }
         }
         let newest = { findings.iter() }.map(|it| it.sequence).max();
@@ -127,7 +127,7 @@ impl Step<'_> {
     }
 
     /// Aggregates a host's finding over its rack: no worker knows the other hosts there.
-    fn sum_rack_up(&mut self, rules: &RuleSet, id: HostId, finding: &Finding) {
+    fn aggregate_over_rack(&mut self, rules: &RuleSet, id: HostId, finding: &Finding) {
         let is_hosts = matches!(finding.component, Component::Host(_));
         let rule = rules.rule(&finding.rule);
         let rule = rule.filter(|rule| is_hosts && rule.component == ComponentKind::Rack);
