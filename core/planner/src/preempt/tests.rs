@@ -265,7 +265,7 @@ const DEARER_PER_1000_MAX: u64 = 30;
 const LOST_PER_1000_MAX: u64 = 1_020;
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a test tells its figures")]
+#[expect(clippy::disallowed_methods, reason = "the test prints its figures")]
 fn orders_alone_stay_within_a_bound_of_the_cheapest_victims() {
     let (mut cases, mut missed, mut dearer) = (0u64, 0u64, 0u64);
     let (mut lost_ms, mut least_ms) = (0u64, 0u64);
