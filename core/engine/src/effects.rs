@@ -320,10 +320,10 @@ fn task_of(resources: &Resources, tasks: u64) -> Amounts {
 
 /// Names jobs whose attempts continue as opportunistic work, from the events of the change.
 fn name_downgraded(before: &State, after: &State, effects: &mut BTreeMap<String, QueueEffect>) {
-    let Ok(told) = after.events.after(before.revision) else {
+    let Ok(new_events) = after.events.after(before.revision) else {
         return;
     };
-    for event in told.flat_map(|(_, events)| events.iter()) {
+    for event in new_events.flat_map(|(_, events)| events.iter()) {
         if let EventKind::AllocationBasisChanged {
             job,
             allocation_basis: AllocationBasis::Opportunistic,

@@ -57,24 +57,24 @@ pub fn read(dialect: Dialect, end: CheckEnd, output: &str) -> CheckResult {
         (CheckEnd::TimedOut, _) => Some(Severity::Fatal),
         (CheckEnd::NotStarted, _) => None,
     };
-    let told = match dialect {
+    let first_line = match dialect {
         Dialect::Nagios => output.lines().next(),
         Dialect::NodeHealthCheck => {
             let error = output.lines().find(|line| line.starts_with("ERROR"));
             error.or_else(|| output.lines().next())
         }
     };
-    let line = told.unwrap_or_default();
+    let line = first_line.unwrap_or_default();
     let (text, figures) = match dialect {
         Dialect::Nagios => line.split_once('|').unwrap_or((line, "")),
         Dialect::NodeHealthCheck => (line, ""),
     };
-    let said = raw_evidence(text.trim());
+    let evidence = raw_evidence(text.trim());
     let text = match end {
-        CheckEnd::TimedOut => format!("it did not end in time {said}"),
-        CheckEnd::NotStarted => format!("it could not be started {said}"),
-        CheckEnd::Killed(signal) => format!("signal {signal} ended it {said}"),
-        CheckEnd::Exited(_) => said,
+        CheckEnd::TimedOut => format!("it did not end in time {evidence}"),
+        CheckEnd::NotStarted => format!("it could not be started {evidence}"),
+        CheckEnd::Killed(signal) => format!("signal {signal} ended it {evidence}"),
+        CheckEnd::Exited(_) => evidence,
     };
     let figure = |word: &str| {
         let (name, value) = word.split_once('=')?;
@@ -93,7 +93,7 @@ pub fn read(dialect: Dialect, end: CheckEnd, output: &str) -> CheckResult {
 mod tests {
     use super::*;
 
-    fn told(dialect: Dialect, end: CheckEnd, output: &str) -> String {
+    fn summary(dialect: Dialect, end: CheckEnd, output: &str) -> String {
         let CheckResult {
             severity,
             text,
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn nagios_codes_are_understood_and_unknown_is_not_healthy() {
-        let nagios = |end, output| told(Dialect::Nagios, end, output);
+        let nagios = |end, output| summary(Dialect::Nagios, end, output);
         let disk = "DISK WARNING - 5% free|/=95%;90;98 'inodes'=7\nmore";
         assert_eq!(nagios(CheckEnd::Exited(0), "OK"), "healthy: OK");
         assert_eq!(
@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn a_node_health_check_says_why_somewhere() {
+    fn a_node_health_check_reports_its_error_on_any_line() {
         let output = "nhc: running\nERROR:  nhc:  Health check failed:  check_fs_mount:  /data not mounted\n";
         assert_eq!(
-            told(Dialect::NodeHealthCheck, CheckEnd::Exited(1), output),
+            summary(Dialect::NodeHealthCheck, CheckEnd::Exited(1), output),
             "fatal: ERROR:  nhc:  Health check failed:  check_fs_mount:  /data not mounted"
         );
         assert_eq!(
-            told(Dialect::NodeHealthCheck, CheckEnd::Exited(0), ""),
+            summary(Dialect::NodeHealthCheck, CheckEnd::Exited(0), ""),
             "healthy: "
         );
     }

@@ -111,15 +111,15 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_nobody_was_told_the_end_of_is_over_all_the_same() {
+    fn a_wait_ends_even_if_its_end_was_never_reported() {
         let mut flaps = Flaps::default();
-        let told = [0, 5, 10].map(|at| flaps.fell_silent(OFTEN, minute(at)));
-        assert_eq!(told, [None, None, Some(minute(15))]);
+        let waits = [0, 5, 10].map(|at| flaps.fell_silent(OFTEN, minute(at)));
+        assert_eq!(waits, [None, None, Some(minute(15))]);
         assert_eq!(flaps.fell_silent(OFTEN, minute(40)), None);
     }
 
     #[test]
-    fn rare_silences_are_none_and_a_calm_hour_begins_anew() {
+    fn rare_silences_are_no_flapping_and_the_required_calm_starts_again() {
         let mut flaps = Flaps::default();
         for at in [0, 6, 12, 18, 25] {
             assert_eq!(flaps.fell_silent(OFTEN, minute(at)), None, "{at}");

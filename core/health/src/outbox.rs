@@ -57,8 +57,8 @@ impl Outbox {
         while let Some(forgotten) = self.acknowledged.pop_back_if(|it| it.sequence > sequence) {
             self.waiting.push_front(forgotten);
         }
-        while let Some(heard) = self.waiting.pop_front_if(|it| it.sequence <= sequence) {
-            self.acknowledged.push_back(heard);
+        while let Some(finding) = self.waiting.pop_front_if(|it| it.sequence <= sequence) {
+            self.acknowledged.push_back(finding);
         }
         let surplus = self.acknowledged.len().saturating_sub(FINDINGS_KEPT_MAX);
         self.acknowledged.drain(..surplus);
@@ -150,28 +150,28 @@ mod tests {
     #[test]
     fn findings_are_repeated_until_they_are_heard_and_count_once() {
         let mut outbox = Outbox::default();
-        let mut heard = AppliedUpTo::default();
+        let mut applied = AppliedUpTo::default();
         for _ in 0..3 {
             outbox.push(finding(Severity::Fatal));
         }
         assert_eq!(numbers(&outbox), [1, 2, 3]);
-        let news = |heard: &mut AppliedUpTo, outbox: &Outbox| {
+        let news = |applied: &mut AppliedUpTo, outbox: &Outbox| {
             numbers(outbox)
                 .into_iter()
-                .filter(|it| heard.is_new(5, *it))
+                .filter(|it| applied.is_new(5, *it))
                 .count()
         };
-        assert_eq!(news(&mut heard, &outbox), 3);
+        assert_eq!(news(&mut applied, &outbox), 3);
         // The acknowledgement was lost.
-        assert_eq!(news(&mut heard, &outbox), 0);
+        assert_eq!(news(&mut applied, &outbox), 0);
         outbox.push(finding(Severity::Warn));
-        assert_eq!(news(&mut heard, &outbox), 1);
-        outbox.acknowledge(heard.acknowledged(5));
+        assert_eq!(news(&mut applied, &outbox), 1);
+        outbox.acknowledge(applied.acknowledged(5));
         assert!(outbox.is_empty());
     }
 
     #[test]
-    fn what_a_restored_cluster_has_not_heard_is_told_again() {
+    fn a_restored_cluster_receives_findings_again() {
         let mut outbox = Outbox::default();
         for _ in 0..4 {
             outbox.push(finding(Severity::Degraded));
@@ -189,16 +189,16 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_agent_counts_anew_and_its_predecessor_no_more() {
-        let mut heard = AppliedUpTo::default();
-        assert!(heard.is_new(1, 7));
-        assert!(heard.is_new(2, 1));
-        assert!(!heard.is_new(1, 8));
-        assert_eq!((heard.acknowledged(1), heard.acknowledged(2)), (0, 1));
+    fn a_restarted_agent_restarts_the_sequence_and_its_predecessor_is_ignored() {
+        let mut applied = AppliedUpTo::default();
+        assert!(applied.is_new(1, 7));
+        assert!(applied.is_new(2, 1));
+        assert!(!applied.is_new(1, 8));
+        assert_eq!((applied.acknowledged(1), applied.acknowledged(2)), (0, 1));
     }
 
     #[test]
-    fn a_full_outbox_keeps_what_is_worst() {
+    fn a_full_outbox_keeps_the_worst_findings() {
         let mut outbox = Outbox::default();
         outbox.push(finding(Severity::Warn));
         outbox.push(finding(Severity::Info));

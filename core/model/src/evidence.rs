@@ -214,10 +214,10 @@ const RULES: &[(Cause, &[Pattern])] = &[
 #[must_use]
 pub fn find<'a>(texts: &[&'a str]) -> Option<Finding<'a>> {
     RULES.iter().find_map(|(cause, patterns)| {
-        let is_telling = |line: &&str| patterns.iter().any(|words| has_in_order(line, words));
+        let is_match = |line: &&str| patterns.iter().any(|words| has_in_order(line, words));
         let line = texts
             .iter()
-            .find_map(|text| text.lines().rev().find(is_telling))?;
+            .find_map(|text| text.lines().rev().find(is_match))?;
         Some(Finding {
             cause: *cause,
             line: line.trim(),

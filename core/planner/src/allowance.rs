@@ -68,21 +68,22 @@ impl<'a> Allowance<'a> {
                 };
                 self.twice(whose, spec, claimed)
             };
-            let told = |kind, (resource, would_be, limit): (String, u64, u64)| LimitReached {
-                queue: name.to_owned(),
-                user: (kind == LimitKind::User).then(|| spec.user.clone()),
-                kind,
-                asked: more.of(&resource),
-                used: would_be.saturating_sub(more.of(&resource)),
-                resource,
-                would_be,
-                limit,
-            };
+            let limit_reached =
+                |kind, (resource, would_be, limit): (String, u64, u64)| LimitReached {
+                    queue: name.to_owned(),
+                    user: (kind == LimitKind::User).then(|| spec.user.clone()),
+                    kind,
+                    asked: more.of(&resource),
+                    used: would_be.saturating_sub(more.of(&resource)),
+                    resource,
+                    would_be,
+                    limit,
+                };
             let over = |kind, used: Amounts, limits: &Limits| {
                 // Fast path: usage is nearly always below the limits.
                 used.over(more, limits)?;
                 let counted_once = used.without(&twice(kind));
-                Some(told(kind, counted_once.over(more, limits)?))
+                Some(limit_reached(kind, counted_once.over(more, limits)?))
             };
             let total = used.map(|used| &used.total);
             let config = &queue.config;
@@ -94,7 +95,7 @@ impl<'a> Allowance<'a> {
                     };
                     beyond(&Amounts::default())?;
                     let over = beyond(&twice(LimitKind::Guarantee))?;
-                    Some(told(LimitKind::Guarantee, over))
+                    Some(limit_reached(LimitKind::Guarantee, over))
                 })
         })
     }

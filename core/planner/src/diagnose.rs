@@ -23,7 +23,7 @@ use crate::unit::{self, Lack, Shortage};
 const HOSTS_LOOKED_AT_MAX: usize = 64;
 
 /// Maximum number of jobs, hosts and GPUs that a blocker lists.
-const TOLD_MAX: usize = 4;
+const LISTED_MAX: usize = 4;
 
 /// A unit that lacks room.
 #[derive(Clone, Copy)]
@@ -328,7 +328,7 @@ impl Diagnosis<'_, '_> {
             let name = host.name.to_string();
             Some(UnfitTarget { name, reason: why })
         });
-        let places: Vec<UnfitTarget> = refusing.take(TOLD_MAX).collect();
+        let places: Vec<UnfitTarget> = refusing.take(LISTED_MAX).collect();
         (!places.is_empty()).then_some(Blocker::Named { places })
     }
 
@@ -337,7 +337,7 @@ impl Diagnosis<'_, '_> {
         let state = self.capacity.state();
         let spec = &self.job.spec;
         let named_gpus = spec.groups.iter().flat_map(|group| &group.layout.gpus);
-        let gpus = named_gpus.take(TOLD_MAX).filter_map(|uuid| {
+        let gpus = named_gpus.take(LISTED_MAX).filter_map(|uuid| {
             let known = state.gpu(*uuid);
             let why = match known {
                 None => "there is no such GPU".to_owned(),
@@ -365,7 +365,7 @@ impl Diagnosis<'_, '_> {
             let name = name.clone();
             Some(UnfitTarget { name, reason: why })
         });
-        gpus.chain(hosts).take(TOLD_MAX).collect()
+        gpus.chain(hosts).take(LISTED_MAX).collect()
     }
 
     /// Reason why a host fits no task of the unit; `None` if it fits one.
@@ -385,7 +385,7 @@ impl Diagnosis<'_, '_> {
         found.retain(|name| names.contains(name));
         found.sort();
         found.dedup();
-        found.truncate(TOLD_MAX);
+        found.truncate(LISTED_MAX);
         found
     }
 
@@ -410,7 +410,7 @@ impl Diagnosis<'_, '_> {
         jobs.retain(|job| *job != self.job.id);
         jobs.sort();
         jobs.dedup();
-        jobs.truncate(TOLD_MAX);
+        jobs.truncate(LISTED_MAX);
         jobs
     }
 

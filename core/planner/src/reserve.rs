@@ -88,11 +88,11 @@ fn propose_on(
         hosts.any(|host| tasks.iter().any(|task| task.host == host))
     });
     let ends: Vec<End> = in_the_way.map(|(end, _)| *end).collect();
-    let told = ends.iter().all(|end| end.is_known);
+    let all_known = ends.iter().all(|end| end.is_known);
     let last = ends.iter().map(|end| end.at).max();
     Some(Reservation {
         tasks,
-        expected_at: last.filter(|_| told),
+        expected_at: last.filter(|_| all_known),
         likely_at: last.unwrap_or_else(|| capacity.now()),
     })
 }

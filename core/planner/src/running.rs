@@ -74,10 +74,10 @@ impl End {
     /// Expected end of an attempt: at its time limit at the latest; by experience with its kind; otherwise
     /// after as long a time as it has already run. An attempt being stopped ends with its grace period.
     pub(super) fn of(state: &State, running: &Running<'_>, now: TimeMs) -> Self {
-        let told = |at| Self { at, is_known: true };
+        let known_end = |at| Self { at, is_known: true };
         let Running { job, attempt, .. } = *running;
         if let Some(stop) = &attempt.stop {
-            return told(stop.at.after(stop.grace_ms).max(now));
+            return known_end(stop.at.after(stop.grace_ms).max(now));
         }
         let since = attempt.running_at.unwrap_or(attempt.placed_at);
         let spec = &job.spec;
@@ -89,8 +89,8 @@ impl End {
             .map(|usual_ms| since.after(usual_ms))
             .filter(|end| *end > now);
         match (at_limit, as_usual) {
-            (Some(at_limit), Some(as_usual)) => told(at_limit.min(as_usual)),
-            (Some(end), None) | (None, Some(end)) => told(end),
+            (Some(at_limit), Some(as_usual)) => known_end(at_limit.min(as_usual)),
+            (Some(end), None) | (None, Some(end)) => known_end(end),
             (None, None) => Self {
                 at: now.after(now.since(since)),
                 is_known: false,

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_under_its_guarantee_goes_first() {
+    fn queues_under_their_guarantee_go_first() {
         let under = share(&holding(49, 0), 1, 50);
         let idle_without_guarantee = share(&holding(0, 0), 1, 0);
         let at_guarantee = share(&holding(50, 0), 1, 50);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn past_use_counts_beside_what_is_held() {
+    fn past_use_counts_in_addition_to_held_resources() {
         let greedy = Holding {
             past_gpus_milli: 20_000,
             ..holding(10, 0)

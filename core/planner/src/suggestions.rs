@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_or_asked_for_in_vain_is_told_with_what_there_is() {
+    fn a_request_that_no_host_satisfies_names_the_alternatives() {
         assert_eq!(suggestion_for(|_| {}), None);
         let named = suggestion_for(|spec| spec.scheduling.hosts = vec!["node99".to_owned()]);
         assert_eq!(named.as_deref(), Some("there is no host node99"));

@@ -104,7 +104,7 @@ impl HostRecord {
         if period_ms >= self.period_ms {
             self.period_ms = period_ms;
             self.shorter = None;
-        } else if self.shorter.is_none_or(|(_, told)| period_ms > told) {
+        } else if self.shorter.is_none_or(|(_, sent_ms)| period_ms > sent_ms) {
             self.shorter = Some((sequence, period_ms));
         }
     }

@@ -54,22 +54,22 @@ fn checkpoints(
 ) -> Vec<Command> {
     // Several tasks of a unit may report the same checkpoint: one commit is enough.
     let mut news: BTreeMap<(UnitId, u64), CheckpointCommit> = BTreeMap::new();
-    for told in &report.status.tasks {
-        if told.checkpoints.is_empty() {
+    for task in &report.status.tasks {
+        if task.checkpoints.is_empty() {
             continue;
         }
-        let Some((job, attempt, _)) = held_here(state, host, told) else {
+        let Some((job, attempt, _)) = held_here(state, host, task) else {
             continue;
         };
-        let known = newest_step(job, told.unit, attempt.epoch);
-        let unknown = told
+        let known = newest_step(job, task.unit, attempt.epoch);
+        let unknown = task
             .checkpoints
             .iter()
             .filter(|reported| known.is_none_or(|known| reported.step > known));
         for reported in unknown {
-            news.entry((UnitId::new(job.id, told.unit), reported.step))
+            news.entry((UnitId::new(job.id, task.unit), reported.step))
                 .or_insert_with(|| CheckpointCommit {
-                    epoch: told.epoch,
+                    epoch: task.epoch,
                     step: reported.step,
                     path: reported.path.clone(),
                     size_bytes: reported.size_bytes,
@@ -96,18 +96,18 @@ fn checkpoints(
 fn damaged(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report) -> Vec<Command> {
     // Several tasks of a unit may report the same checkpoint: one command is enough.
     let mut news: BTreeMap<(UnitId, u64), Command> = BTreeMap::new();
-    for told in &report.status.tasks {
-        if told.damaged.is_empty() {
+    for task in &report.status.tasks {
+        if task.damaged.is_empty() {
             continue;
         }
-        let Some((job, attempt, run)) = held_here(state, host, told) else {
+        let Some((job, attempt, run)) = held_here(state, host, task) else {
             continue;
         };
         let joined_at = attempt.joined(run.task).map(|joined| joined.placed_at);
         let known = job
-            .unit(told.unit)
+            .unit(task.unit)
             .map_or(&[][..], |unit| &unit.checkpoints);
-        for damage in &told.damaged {
+        for damage in &task.damaged {
             let is_earlier = |it: &Checkpoint| {
                 // A member that joined later may restore a checkpoint of its own gang.
                 it.epoch < attempt.epoch || joined_at.is_some_and(|at| it.committed_at <= at)
@@ -120,13 +120,13 @@ fn damaged(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report)
             let command = Command::Checkpoint(CheckpointCommand::MarkCheckpointDamaged {
                 leader,
                 job: job.id,
-                unit: told.unit,
+                unit: task.unit,
                 reporter: attempt.epoch,
                 epoch: checkpoint.epoch,
                 step: damage.step,
                 reason: limits::shortened(&damage.reason).to_owned(),
             });
-            news.entry((UnitId::new(job.id, told.unit), damage.step))
+            news.entry((UnitId::new(job.id, task.unit), damage.step))
                 .or_insert(command);
         }
     }
@@ -150,14 +150,20 @@ fn prepared_tasks(
     host: &Host,
     report: &Report,
 ) -> Vec<Command> {
-    outcomes(state, leader, host, report, |known, told| match told {
-        WorkerTaskPhase::Prepared { master_port } if known == TaskPhase::Assigned => {
-            Some(TaskOutcome::Prepared {
-                master_port: *master_port,
-            })
-        }
-        _ => None,
-    })
+    outcomes(
+        state,
+        leader,
+        host,
+        report,
+        |known, reported| match reported {
+            WorkerTaskPhase::Prepared { master_port } if known == TaskPhase::Assigned => {
+                Some(TaskOutcome::Prepared {
+                    master_port: *master_port,
+                })
+            }
+            _ => None,
+        },
+    )
 }
 
 /// Tasks of the report that started since the last report. A task reported only as ended was running in
@@ -168,8 +174,8 @@ fn started_tasks(
     host: &Host,
     report: &Report,
 ) -> Vec<Command> {
-    outcomes(state, leader, host, report, |known, told| {
-        let ran = match told {
+    outcomes(state, leader, host, report, |known, reported| {
+        let ran = match reported {
             WorkerTaskPhase::Running => true,
             WorkerTaskPhase::Exited(exit) => exit.start_error.is_none(),
             // A stopped task may never have run: its exit decides.
@@ -189,11 +195,11 @@ fn ended_tasks(
     host: &Host,
     report: &Report,
 ) -> Vec<Command> {
-    outcomes(state, leader, host, report, |known, told| {
+    outcomes(state, leader, host, report, |known, reported| {
         if known.is_terminal() {
             return None;
         }
-        match told {
+        match reported {
             WorkerTaskPhase::Starting
             | WorkerTaskPhase::Prepared { .. }
             | WorkerTaskPhase::Running
@@ -214,31 +220,32 @@ fn outcomes(
     report: &Report,
     outcome: impl Fn(TaskPhase, &WorkerTaskPhase) -> Option<TaskOutcome>,
 ) -> Vec<Command> {
-    let told = report.status.tasks.iter();
-    told.filter_map(|told| {
-        let (job, attempt, run) = held_here(state, host, told)?;
-        Some(Command::ReportTask(TaskReport {
-            leader,
-            job: job.id,
-            unit: told.unit,
-            epoch: attempt.epoch_of(run.task),
-            task: run.task,
-            outcome: outcome(run.phase, &told.phase)?,
-        }))
-    })
-    .collect()
+    let tasks = report.status.tasks.iter();
+    tasks
+        .filter_map(|task| {
+            let (job, attempt, run) = held_here(state, host, task)?;
+            Some(Command::ReportTask(TaskReport {
+                leader,
+                job: job.id,
+                unit: task.unit,
+                epoch: attempt.epoch_of(run.task),
+                task: run.task,
+                outcome: outcome(run.phase, &task.phase)?,
+            }))
+        })
+        .collect()
 }
 
 /// The task in the state, if it has this attempt and this host.
 pub(super) fn held_here<'a>(
     state: &'a State,
     host: &Host,
-    told: &TaskStatus,
+    task: &TaskStatus,
 ) -> Option<(&'a Job, &'a Attempt, &'a TaskRun)> {
-    let job = state.job(told.key.job)?;
-    let attempt = job.unit(told.unit)?.attempt.as_deref()?;
-    let run = attempt.task(told.key.task)?;
-    let is_held = attempt.epoch_of(run.task) == told.epoch && run.host == host.id;
+    let job = state.job(task.key.job)?;
+    let attempt = job.unit(task.unit)?.attempt.as_deref()?;
+    let run = attempt.task(task.key.task)?;
+    let is_held = attempt.epoch_of(run.task) == task.epoch && run.host == host.id;
     is_held.then_some((job, attempt, run))
 }
 
@@ -249,7 +256,7 @@ fn missing_tasks(
     host: &Host,
     report: &Report,
 ) -> Vec<Command> {
-    let told: BTreeSet<_> = report
+    let reported: BTreeSet<_> = report
         .status
         .tasks
         .iter()
@@ -277,7 +284,7 @@ fn missing_tasks(
             run.host == host.id
                 && !run.phase.is_terminal()
                 && is_known(epoch)
-                && !told.contains(&(key, epoch))
+                && !reported.contains(&(key, epoch))
         });
         commands.extend(missing.map(|run| {
             Command::ReportTask(TaskReport {
@@ -297,18 +304,19 @@ fn missing_tasks(
 
 /// GPUs of the host whose reported health differs from the state.
 fn gpus(leader: LeadershipEpoch, host: &Host, report: &Report) -> Vec<Command> {
-    let told = report.status.gpus.iter();
-    told.filter(|(uuid, health)| {
-        let known = host.gpus.iter().find(|gpu| gpu.uuid == *uuid);
-        known.is_some_and(|gpu| gpu.health != *health)
-    })
-    .map(|(gpu, health)| {
-        Command::Host(HostCommand::SetGpuHealth {
-            leader,
-            host: host.id,
-            gpu: *gpu,
-            health: health.clone(),
+    let reported = report.status.gpus.iter();
+    reported
+        .filter(|(uuid, health)| {
+            let known = host.gpus.iter().find(|gpu| gpu.uuid == *uuid);
+            known.is_some_and(|gpu| gpu.health != *health)
         })
-    })
-    .collect()
+        .map(|(gpu, health)| {
+            Command::Host(HostCommand::SetGpuHealth {
+                leader,
+                host: host.id,
+                gpu: *gpu,
+                health: health.clone(),
+            })
+        })
+        .collect()
 }

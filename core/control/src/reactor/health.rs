@@ -15,9 +15,9 @@ use muster_model::time::TimeMs;
 use crate::reactor::contact::Report;
 
 /// Maximum number of repairs and checks started per round; the rest follow in the next.
-const BEGUN_PER_LOOK_MAX: usize = 64;
+const BEGUN_PER_ROUND_MAX: usize = 64;
 /// Maximum number of lemons drained per round.
-const LEMONS_PER_LOOK_MAX: usize = 16;
+const LEMONS_PER_ROUND_MAX: usize = 16;
 
 /// Reported findings that the state does not have.
 pub(super) fn findings(
@@ -29,9 +29,12 @@ pub(super) fn findings(
     if !state.has_defaults() {
         return None;
     }
-    let heard = state.health.acknowledged(host.id, host.incarnation);
-    let told = report.status.findings.iter();
-    let findings: Vec<_> = told.filter(|it| it.sequence > heard).cloned().collect();
+    let acknowledged_up_to = state.health.acknowledged(host.id, host.incarnation);
+    let reported = report.status.findings.iter();
+    let findings: Vec<_> = reported
+        .filter(|it| it.sequence > acknowledged_up_to)
+        .cloned()
+        .collect();
     (!findings.is_empty()).then_some(Command::Health(HealthCommand::Report {
         leader,
         host: host.id,
@@ -49,8 +52,8 @@ pub(super) fn ended(
     now: TimeMs,
 ) -> Vec<Command> {
     let restarts = restarts(leader, state, report);
-    let told = report.status.health_work.iter();
-    let news = told.filter(|done| {
+    let reported = report.status.health_work.iter();
+    let news = reported.filter(|done| {
         let condition = state.health.condition(&done.order.component);
         let is_restart = done.order.action == DeviceAction::RestartService;
         !is_restart
@@ -115,7 +118,7 @@ pub fn due(leader: LeadershipEpoch, state: &State, now: TimeMs) -> (Vec<Command>
         .work
         .into_iter()
         .filter(|component| may_begin(state, component));
-    for component in may_begin.take(BEGUN_PER_LOOK_MAX) {
+    for component in may_begin.take(BEGUN_PER_ROUND_MAX) {
         let condition = state.health.condition(&component);
         let since = condition.map_or(now, |it| it.since);
         commands.push(work(
@@ -147,7 +150,7 @@ pub fn lemons(leader: LeadershipEpoch, state: &State, now: TimeMs) -> Vec<Comman
     });
     let mut candidates: Vec<(HostId, Score)> = working.collect();
     drop_accused_by_one_user(state, &mut candidates);
-    let drained = candidates.into_iter().take(LEMONS_PER_LOOK_MAX);
+    let drained = candidates.into_iter().take(LEMONS_PER_ROUND_MAX);
     drained
         .map(|(host, _)| Command::Health(HealthCommand::DrainLemon { leader, host }))
         .collect()

@@ -16,7 +16,7 @@ const PRUNE_AGAIN_MS: u64 = 50;
 /// Maximum number of commands per prune round; each prunes up to `PRUNED_PER_COMMAND_MAX` records.
 const PRUNES_PER_ROUND_MAX: usize = 64;
 
-/// Milliseconds between two looks at components that wait for a repair or a check.
+/// Milliseconds between two rounds over components that wait for a repair or a check.
 const HEALTH_PERIOD_MS: u64 = 1_000;
 /// Milliseconds between two searches for hosts that fail more often than others.
 const LEMON_PERIOD_MS: u64 = 60_000;

@@ -90,7 +90,7 @@ impl Reactor {
     /// no leader to receive heartbeats. Hosts are lost and leases end at the usual times, but no host before
     /// it had time for one heartbeat.
     ///
-    /// Leases are safe if no earlier leader acknowledges a heartbeat later than `known` says (or later than
+    /// Leases are safe if no earlier leader acknowledges a heartbeat later than `known` records (or later than
     /// `now`, for hosts that it does not name).
     #[must_use]
     pub fn new(
@@ -107,12 +107,12 @@ impl Reactor {
             due: BTreeSet::new(),
             housekeeping: Housekeeping::default(),
         };
-        let last_heard = known.values().map(|contact| contact.last_contact_at).max();
-        let deaf_ms = last_heard.map_or(0, |heard_at| now.since(heard_at));
+        let last_contact = known.values().map(|contact| contact.last_contact_at).max();
+        let leaderless_ms = last_contact.map_or(0, |contact_at| now.since(contact_at));
         for (host, contact) in known {
             reactor.watch(host, contact);
             if let Some(watch) = reactor.watches.get_mut(&host) {
-                watch.silent_since = now.min(contact.last_contact_at.after(deaf_ms));
+                watch.silent_since = now.min(contact.last_contact_at.after(leaderless_ms));
             }
         }
         reactor
@@ -280,7 +280,7 @@ impl Reactor {
             known,
             Silence {
                 since: watch.silent_since,
-                heard_at: watch.contact.last_contact_at,
+                last_contact_at: watch.contact.last_contact_at,
                 not_before: self.began_at.after(self.timings.heartbeat_ms),
                 one_way: watch.is_one_way(timings, now),
             },

@@ -110,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_workers_beat_every_five_seconds() {
+    fn up_to_twenty_thousand_workers_send_heartbeats_every_five_seconds() {
         assert_eq!(after(&mut pace(), 1, 10_000, 260), 5_000);
         assert_eq!(after(&mut pace(), 1, 20_000, 260), 5_000);
     }
 
     #[test]
-    fn more_workers_beat_less_often_up_to_a_third_of_what_loses_them() {
+    fn the_heartbeat_period_grows_with_the_number_of_workers_up_to_a_limit() {
         assert_eq!(after(&mut pace(), 1, 30_000, 260), 7_500);
         assert_eq!(after(&mut pace(), 1, 40_000, 260), 10_000);
         assert_eq!(after(&mut pace(), 1, 1_000_000, 260), 15_000);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_lags_for_long_is_told_less_and_one_that_lags_once_is_not() {
+    fn the_period_grows_when_a_leader_lags_for_long_but_not_when_it_lags_once() {
         let mut pace = pace();
         assert_eq!(after(&mut pace, 7, 100, 9_000), 5_000);
         assert_eq!(after(&mut pace, 1, 100, 300), 5_000);

@@ -17,7 +17,7 @@ pub(super) struct Silence {
     /// Start of the silence, without the time without a leader: decides whether it is suspect.
     pub(super) since: MonotonicMs,
     /// Time of the last heartbeat: decides whether it is lost.
-    pub(super) heard_at: MonotonicMs,
+    pub(super) last_contact_at: MonotonicMs,
     /// Earliest time at which this leader could have received a heartbeat: it is not lost before.
     pub(super) not_before: MonotonicMs,
     /// Whether its heartbeats still arrive.
@@ -34,7 +34,7 @@ pub(super) fn health(
     commands: &mut Vec<Command>,
 ) -> Option<MonotonicMs> {
     let lost_at = silence
-        .heard_at
+        .last_contact_at
         .after(timings.lost_ms)
         .max(silence.not_before);
     let suspect_at = silence.since.after(timings.suspect_ms);

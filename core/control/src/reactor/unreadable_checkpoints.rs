@@ -36,26 +36,26 @@ pub(super) fn commands(
 ) -> Vec<Command> {
     let mut judged: BTreeSet<UnitId> = BTreeSet::new();
     let mut commands = Vec::new();
-    for told in &report.status.tasks {
-        let WorkerTaskPhase::Exited(exit) = &told.phase else {
+    for task in &report.status.tasks {
+        let WorkerTaskPhase::Exited(exit) = &task.phase else {
             continue;
         };
-        let Some((job, attempt, run)) = held_here(state, host, told) else {
+        let Some((job, attempt, run)) = held_here(state, host, task) else {
             continue;
         };
-        let unit = UnitId::new(job.id, told.unit);
+        let unit = UnitId::new(job.id, task.unit);
         if run.phase.is_terminal() || !reports_unreadable(exit) || !judged.insert(unit) {
             continue;
         }
         let unreadable = job
-            .unit(told.unit)
+            .unit(task.unit)
             .filter(|_| attempt.joined(run.task).is_none() && is_within_window(state, job, attempt))
-            .and_then(|unit| restored_checkpoint(unit, attempt, told));
+            .and_then(|unit| restored_checkpoint(unit, attempt, task));
         commands.extend(unreadable.map(|checkpoint| {
             Command::Checkpoint(CheckpointCommand::MarkCheckpointDamaged {
                 leader,
                 job: job.id,
-                unit: told.unit,
+                unit: task.unit,
                 reporter: attempt.epoch,
                 epoch: checkpoint.epoch,
                 step: checkpoint.step,
@@ -71,10 +71,10 @@ fn reports_unreadable(exit: &Exit) -> bool {
     if exit.code == Some(0) || exit.lease_expired || exit.start_error.is_some() {
         return false;
     }
-    let said = exit.evidence.to_lowercase();
+    let output = exit.evidence.to_lowercase();
     PATTERNS
         .iter()
-        .any(|words| words.iter().all(|word| said.contains(word)))
+        .any(|words| words.iter().all(|word| output.contains(word)))
 }
 
 /// Whether the attempt is young enough and is not being stopped.
@@ -97,12 +97,12 @@ fn is_within_window(state: &State, job: &Job, attempt: &Attempt) -> bool {
 fn restored_checkpoint<'a>(
     unit: &'a Unit,
     attempt: &Attempt,
-    told: &TaskStatus,
+    task: &TaskStatus,
 ) -> Option<&'a Checkpoint> {
     let mut known = unit.checkpoints.iter();
     let is_settled = known.any(|checkpoint| {
         checkpoint.epoch == attempt.epoch || checkpoint.damaged_by == Some(attempt.epoch)
     });
     let newest = unit.newest_checkpoint();
-    newest.filter(|_| !is_settled && told.checkpoints.is_empty())
+    newest.filter(|_| !is_settled && task.checkpoints.is_empty())
 }

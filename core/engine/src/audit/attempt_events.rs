@@ -335,8 +335,8 @@ fn compare_checkpoints(unit: Option<&Unit>, key: Key, story: &AttemptHistory, re
     let known = unit.map_or(&[][..], |unit| &unit.checkpoints);
     for checkpoint in known.iter().filter(|it| it.epoch == key.epoch) {
         let step = checkpoint.step;
-        let told = story.steps.contains(&step);
-        report.require(told, Rule::AttemptEvents, &key, || {
+        let has_event = story.steps.contains(&step);
+        report.require(has_event, Rule::AttemptEvents, &key, || {
             format!("its checkpoint of step {step} has no event")
         });
     }
@@ -384,14 +384,14 @@ fn compare_task(run: &TaskRun, key: Key, story: &AttemptHistory, report: &mut Re
     let prepared = story.prepared.contains(&run.task);
     let started = story.started.contains(&run.task);
     let ended = story.ended.contains(&run.task);
-    let is_as_told = match run.phase {
+    let matches_events = match run.phase {
         TaskPhase::Assigned => !prepared && !started && !story.is_released,
         TaskPhase::Prepared => prepared && !started,
         TaskPhase::Running => started,
         _ => true,
     };
     report.require(
-        ended == run.phase.is_terminal() && is_as_told,
+        ended == run.phase.is_terminal() && matches_events,
         Rule::AttemptEvents,
         &key,
         || {

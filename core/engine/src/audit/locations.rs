@@ -100,15 +100,18 @@ type ReportsByPath<'a> = BTreeMap<Vec<&'a str>, Vec<HostId>>;
 
 /// Returns the location of every host.
 pub(super) fn all(state: &State) -> BTreeMap<HostId, HostLocation> {
-    let words = reported_names(state);
-    let mut who_says: BTreeMap<(usize, &str), ReportsByPath<'_>> = BTreeMap::new();
-    for (host, path) in &words {
+    let reported = reported_names(state);
+    let mut reports_by_cell: BTreeMap<(usize, &str), ReportsByPath<'_>> = BTreeMap::new();
+    for (host, path) in &reported {
         for depth in 0..path.len() {
-            let says = who_says.entry((depth, path[depth])).or_default();
-            says.entry(path[..=depth].to_vec()).or_default().push(*host);
+            let reports = reports_by_cell.entry((depth, path[depth])).or_default();
+            reports
+                .entry(path[..=depth].to_vec())
+                .or_default()
+                .push(*host);
         }
     }
-    let is_so = |path: &[&str]| {
+    let is_accepted = |path: &[&str]| {
         let (depth, name) = (path.len() - 1, path[path.len() - 1]);
         let configured = { state.configured_topology.places.iter() }
             .filter_map(|place| place.cell.get(..=depth))
@@ -117,16 +120,17 @@ pub(super) fn all(state: &State) -> BTreeMap<HostId, HostLocation> {
         if !configured.is_empty() {
             return configured.iter().any(|cell| cell.iter().eq(path));
         }
-        let says = &who_says[&(depth, name)];
+        let reports = &reports_by_cell[&(depth, name)];
         let weight =
             |hosts: &[HostId]| (hosts.len(), std::cmp::Reverse(hosts.iter().min().copied()));
-        says.values()
-            .all(|hosts| weight(hosts) <= weight(&says[path]))
+        reports
+            .values()
+            .all(|hosts| weight(hosts) <= weight(&reports[path]))
     };
     let place = |host: &Host| {
-        let path = match (configured(state, host), words.get(&host.id)) {
+        let path = match (configured(state, host), reported.get(&host.id)) {
             (Some(place), _) => place.cell.clone(),
-            (None, Some(path)) if (1..=path.len()).all(|length| is_so(&path[..length])) => {
+            (None, Some(path)) if (1..=path.len()).all(|length| is_accepted(&path[..length])) => {
                 path.iter().map(|name| (*name).to_owned()).collect()
             }
             (None, _) => Vec::new(),
@@ -149,7 +153,7 @@ fn configured<'a>(state: &'a State, host: &Host) -> Option<&'a CellPlace> {
 /// level.
 fn reported_names(state: &State) -> BTreeMap<HostId, Vec<&str>> {
     let levels = &state.topology.above;
-    let mut words = BTreeMap::new();
+    let mut reported = BTreeMap::new();
     for host in state.hosts.values() {
         if levels.is_empty() || configured(state, host).is_some() {
             continue;
@@ -162,10 +166,10 @@ fn reported_names(state: &State) -> BTreeMap<HostId, Vec<&str>> {
         let (known, names): (Vec<&String>, Vec<&str>) =
             known.map(|cell| (&cell.level, cell.name.as_str())).unzip();
         if known == levels.iter().collect::<Vec<_>>() {
-            words.insert(host.id, names);
+            reported.insert(host.id, names);
         }
     }
-    words
+    reported
 }
 
 fn inside(topology: &Topology, host: &Host) -> BTreeSet<(usize, BTreeSet<usize>)> {

@@ -116,7 +116,7 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
         subject,
         || {
             format!(
-                "it keeps {} attempts, {} checkpoints and {pauses} halts",
+                "it keeps {} attempts, {} checkpoints and {pauses} pauses",
                 unit.past.len(),
                 unit.checkpoints.len()
             )

@@ -78,10 +78,10 @@ impl Draw<'_> {
     fn findings(&mut self) -> HealthCommand {
         let host = self.host();
         let incarnation = self.state.host(host).map_or(1, |host| host.incarnation);
-        let heard = self.state.health.acknowledged(host, incarnation);
+        let acknowledged = self.state.health.acknowledged(host, incarnation);
         let count = 1 + self.below(3);
         // Some are repeated.
-        let first = heard + 1 - heard.min(self.below(2));
+        let first = acknowledged + 1 - acknowledged.min(self.below(2));
         let findings = (0..count)
             .map(|at| self.finding(host, first + at))
             .collect();

@@ -299,8 +299,8 @@ fn random_sequences_reach_every_end() {
         let (time, command) = draw_command(&state, entropy);
         let before = state.revision;
         apply(&mut state, time, &command);
-        let told = { state.events.after(before) }.expect("they have just been emitted");
-        for event in told.flat_map(|(_, events)| events.iter()) {
+        let new_events = { state.events.after(before) }.expect("they have just been emitted");
+        for event in new_events.flat_map(|(_, events)| events.iter()) {
             let text = format!("{:?}", event.kind);
             let name = text.split([' ', '{']).next().unwrap_or_default().to_owned();
             *seen.entry(name).or_insert(0) += 1;

@@ -118,7 +118,7 @@ fn found_in_members(rule: Rule, plant: impl FnOnce(&mut State, JobId)) {
 }
 
 #[test]
-fn a_vacant_place_that_is_none() {
+fn vacancies_that_contradict_the_members_are_found() {
     found_in_members(Rule::GangAtomicity, |state, train| {
         membership(state, train).vacancy = None;
     });
@@ -186,7 +186,7 @@ fn phases_that_do_not_fit() {
 }
 
 #[test]
-fn work_that_nobody_sees() {
+fn unindexed_work_is_found() {
     found(Rule::Unindexed, |state, _, _| state.index.waiting.clear());
     found(Rule::Unindexed, |state, _, sweep| {
         unit(state, sweep).attempt = None;
@@ -233,7 +233,7 @@ fn sums_that_do_not_add_up() {
 }
 
 #[test]
-fn claims_that_nobody_made() {
+fn claims_without_a_claimant_are_found() {
     found(Rule::Claims, |state, train, _| {
         host(state, 3).gpus[0].claim = Some(UnitId::new(train, UnitIndex(0)));
     });
@@ -255,7 +255,7 @@ fn claims_that_nobody_made() {
 }
 
 #[test]
-fn an_index_that_offers_what_is_out() {
+fn an_index_that_offers_unusable_resources_is_found() {
     found(Rule::Derived, |state, _, _| {
         host(state, 3).health = HostHealth::Lost;
     });
@@ -274,14 +274,14 @@ fn an_index_that_offers_what_is_out() {
 }
 
 #[test]
-fn names_that_lead_nowhere() {
+fn missing_entries_of_identity_maps_are_found() {
     found(Rule::Identity, |state, _, _| state.host_names.clear());
     found(Rule::Identity, |state, _, _| state.gpu_hosts.clear());
     found(Rule::Identity, |state, _, _| state.revision = Revision(3));
 }
 
 #[test]
-fn a_block_that_rests_on_nothing() {
+fn an_automatic_block_without_rule_or_evidence_is_found() {
     let (mut state, ..) = sound();
     for (author, evidence, is_founded) in [
         ("rule:xid", "Xid 79", true),
@@ -350,7 +350,7 @@ fn changed_events(state: &State, twice: bool, matches: impl Fn(&EventKind) -> bo
 }
 
 #[test]
-fn an_attempt_whose_events_are_missing_or_told_twice() {
+fn an_attempt_whose_events_are_missing_or_recorded_twice() {
     type Matches = fn(&EventKind) -> bool;
     let kinds: [(Matches, bool); 5] = [
         (
@@ -378,7 +378,7 @@ fn an_attempt_whose_events_are_missing_or_told_twice() {
 }
 
 /// A released gang on hosts 1 and 2 with two committed checkpoints, and a gang with one prepared member.
-fn let_go() -> (State, JobId, JobId) {
+fn released_and_prepared() -> (State, JobId, JobId) {
     let mut cluster = Cluster::with_hosts(4, 2);
     let train = place_together(&mut cluster, "train");
     prepare(&mut cluster, train, 0);
@@ -444,12 +444,12 @@ fn epoch_of(state: &State, id: JobId) -> AttemptEpoch {
 }
 
 /// The same events in the same revisions, the matching ones last.
-fn told_last(state: &State, matches: impl Fn(&EventKind) -> bool) -> EventLog {
-    let told = state.events.iter().flat_map(|(_, events)| events.iter());
-    let (last, first): (Vec<&Event>, Vec<&Event>) = told.partition(|event| matches(&event.kind));
-    let mut told = first.into_iter().chain(last).cloned();
+fn moved_last(state: &State, matches: impl Fn(&EventKind) -> bool) -> EventLog {
+    let all = state.events.iter().flat_map(|(_, events)| events.iter());
+    let (last, first): (Vec<&Event>, Vec<&Event>) = all.partition(|event| matches(&event.kind));
+    let mut reordered = first.into_iter().chain(last).cloned();
     let revisions = state.events.iter().map(|(revision, events)| {
-        let events: Vec<Event> = told.by_ref().take(events.len()).collect();
+        let events: Vec<Event> = reordered.by_ref().take(events.len()).collect();
         (revision, Arc::from(events))
     });
     EventLog::restore(
@@ -460,17 +460,17 @@ fn told_last(state: &State, matches: impl Fn(&EventKind) -> bool) -> EventLog {
 }
 
 #[test]
-fn a_gang_whose_waiting_is_missing_told_twice_or_told_late() {
+fn a_gang_whose_barrier_events_are_missing_recorded_twice_or_recorded_late() {
     type Matches = fn(&EventKind) -> bool;
     type Change = fn(&State, Matches) -> EventLog;
     let missing: Change = |state, matches| changed_events(state, false, matches);
     let twice: Change = |state, matches| changed_events(state, true, matches);
-    let late: Change = |state, matches| told_last(state, matches);
+    let late: Change = |state, matches| moved_last(state, matches);
     let prepared: Matches = |kind| matches!(kind, EventKind::TaskPrepared { .. });
     let released: Matches = |kind| matches!(kind, EventKind::GangReleased { .. });
     let first: Matches = |kind| matches!(kind, EventKind::CheckpointCommitted { step: 100, .. });
     let second: Matches = |kind| matches!(kind, EventKind::CheckpointCommitted { step: 200, .. });
-    let (sound, _, _) = let_go();
+    let (sound, _, _) = released_and_prepared();
     assert_eq!(audit(&sound), []);
     let plants = [
         ("a preparation is missing", prepared, missing),
@@ -498,8 +498,8 @@ fn a_gang_whose_waiting_is_missing_told_twice_or_told_late() {
 }
 
 #[test]
-fn gangs_of_which_other_things_are_told_than_are_so() {
-    let (mut state, train, pair) = let_go();
+fn gangs_whose_events_contradict_their_state() {
+    let (mut state, train, pair) = released_and_prepared();
     attempt(&mut state, pair).tasks[1].phase = TaskPhase::Prepared;
     attempt(&mut state, train).barrier = None;
     let findings = audit(&state);
@@ -513,7 +513,7 @@ fn gangs_of_which_other_things_are_told_than_are_so() {
 }
 
 #[test]
-fn an_attempt_that_goes_on_although_it_was_told_to_stop() {
+fn an_attempt_that_continues_after_its_stop_order() {
     found(Rule::AttemptEvents, |state, train, _| {
         let cause = StopCause::new(StopReason::Cancelled, String::new());
         let stop = StopOrder::new(cause, state.time, 1);

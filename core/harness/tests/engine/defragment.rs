@@ -264,7 +264,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn whoever_is_moved_has_a_place_and_so_has_the_one_that_waits(case in case()) {
+    fn moved_attempts_and_the_waiting_unit_all_have_a_place(case in case()) {
         let mut cluster = cluster(&case);
         let running: Vec<JobId> = cluster.state.jobs.keys().copied().collect();
         let waiting = cluster.submit(gang("large", case.tasks, case.gpus));

@@ -39,9 +39,12 @@ fn placed(cluster: &mut Cluster, job: JobId) -> usize {
     })
 }
 
-fn bytes_told(cluster: &Cluster, host: HostId) -> usize {
-    let told = desired::of_host(&cluster.state, host);
-    let texts = told.tasks.iter().flat_map(|task| task.environment.values());
+fn desired_bytes(cluster: &Cluster, host: HostId) -> usize {
+    let desired_state = desired::of_host(&cluster.state, host);
+    let texts = desired_state
+        .tasks
+        .iter()
+        .flat_map(|task| task.environment.values());
     texts.map(String::len).sum()
 }
 
@@ -53,7 +56,7 @@ fn a_host_takes_tasks_with_long_texts_as_far_as_one_message_goes() {
     let long = cluster.submit(small("long", 200, LONG));
     assert_eq!(placed(&mut cluster, long), 2 * on_host);
     for host in [HostId(1), HostId(2)] {
-        let bytes = bytes_told(&cluster, host);
+        let bytes = desired_bytes(&cluster, host);
         assert_eq!(bytes, on_host * LONG, "{host}");
         assert!(bytes < WORKER_MESSAGE_BYTES_MAX);
     }
@@ -77,7 +80,7 @@ fn short_tasks_are_limited_by_their_number_alone() {
 }
 
 #[test]
-fn whoever_lacks_neither_cpus_nor_memory_is_told_of_the_number_of_tasks() {
+fn a_shortage_of_neither_cpus_nor_memory_names_the_limit_on_tasks() {
     let short = |free_cpus_milli_max| {
         Blocker::Room(Box::new(RoomShortage {
             lacks_cpus: false,

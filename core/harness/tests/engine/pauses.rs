@@ -12,7 +12,7 @@ fn pause(from: u64, until: u64) -> Pause {
 }
 
 #[test]
-fn many_halts_are_told_as_few_of_the_same_length() {
+fn many_pauses_are_reported_as_few_of_the_same_total_length() {
     let mut cluster = Cluster::with_hosts(1, 1);
     let job = cluster.submit(single("train", 1, 1));
     assert_eq!(cluster.place_all(job), 1);

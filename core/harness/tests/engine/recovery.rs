@@ -100,7 +100,7 @@ fn whichever_group_is_founded_last_is_above_all_that_went_on_from_the_same_state
 }
 
 #[test]
-fn what_runs_goes_on_and_what_waits_is_held_back_for_its_lease() {
+fn running_work_continues_and_waiting_work_is_held_back_for_its_lease() {
     let mut cluster = Cluster::with_hosts(2, 4);
     let running = cluster.submit(single("runs", 1, 4));
     cluster.place_all(running);
@@ -161,7 +161,7 @@ fn an_attempt_that_ends_in_the_new_group_is_not_begun_again_within_its_lease() {
 }
 
 #[test]
-fn what_was_only_just_placed_is_not_started_by_its_worker() {
+fn an_attempt_placed_just_before_recovery_is_stopped_before_it_starts() {
     let mut cluster = Cluster::with_hosts(2, 4);
     let job = cluster.submit(single("train", 1, 4));
     cluster.place_all(job);

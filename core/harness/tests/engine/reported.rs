@@ -143,7 +143,7 @@ fn work_shares_cells_that_only_workers_know() {
 }
 
 #[test]
-fn hosts_that_are_alike_are_of_one_kind_whatever_their_cells_are_called() {
+fn hosts_with_equal_cells_are_of_one_kind_regardless_of_cell_names() {
     let mut other = in_rack(2, "r2");
     for gpu in &mut other.reported.gpus {
         gpu.cells = vec![
@@ -156,7 +156,7 @@ fn hosts_that_are_alike_are_of_one_kind_whatever_their_cells_are_called() {
 }
 
 #[test]
-fn a_rack_in_two_pods_lies_where_most_hosts_say() {
+fn a_rack_in_two_pods_is_placed_where_most_hosts_report_it() {
     let hosts = [
         in_rack(1, "r1"),
         in_rack(2, "r1"),
@@ -173,12 +173,12 @@ fn a_rack_in_two_pods_lies_where_most_hosts_say() {
         by_most: "p1/r1".to_owned(),
     };
     assert_eq!(*cells(&cluster, 3).flaws, *std::slice::from_ref(&flaw));
-    let told = EventKind::HostCellsDoubted {
+    let doubted = EventKind::HostCellsDoubted {
         host: HostId(3),
         name: "node-0003".to_owned(),
         flaws: vec![flaw.to_string()],
     };
-    assert!(last_events(&cluster.state).contains(&told));
+    assert!(last_events(&cluster.state).contains(&doubted));
     // The others follow, one by one, until no contradiction is left.
     cluster.register(again(host(1, &[("pod", "p2"), ("rack", "r1")])));
     assert_eq!(
@@ -197,7 +197,7 @@ fn of_two_words_the_one_of_the_host_that_came_first_counts() {
 }
 
 #[test]
-fn what_is_configured_counts_before_any_word() {
+fn a_configured_location_takes_precedence_over_reported_ones() {
     let mut cluster = cluster([in_rack(1, "r1"), in_rack(2, "r2"), in_rack(3, "r1")]);
     let topology = Topology {
         above: vec!["pod".to_owned(), "rack".to_owned()],
@@ -270,7 +270,7 @@ fn cells_that_do_not_nest_count_as_none() {
 }
 
 #[test]
-fn a_word_that_is_none_is_refused_with_its_place() {
+fn an_invalid_reported_location_is_refused_naming_its_field() {
     let mut cluster = cluster([]);
     let bad = host(1, &[("host", "n")]);
     let refused = cluster.register(bad).result;

@@ -131,7 +131,7 @@ fn a_guarantee_is_reclaimed_until_the_others_are_down_to_theirs() {
 }
 
 #[test]
-fn priorities_count_inside_a_queue_that_says_so() {
+fn priorities_count_inside_a_queue_configured_for_it() {
     let mut cluster = cluster();
     let a = run(&mut cluster, "a", 1, AllocationBasis::Share);
     let c = run(&mut cluster, "c", 1, AllocationBasis::Share);
@@ -152,7 +152,7 @@ fn priorities_count_inside_a_queue_that_says_so() {
 }
 
 #[test]
-fn opportunistic_work_goes_first_and_preempts_nobody() {
+fn opportunistic_work_is_preempted_first_and_preempts_none() {
     let mut cluster = cluster();
     let idle = run(&mut cluster, "a", 1, AllocationBasis::Opportunistic);
     let c = run(&mut cluster, "c", 1, AllocationBasis::Share);
@@ -170,7 +170,7 @@ fn opportunistic_work_goes_first_and_preempts_nobody() {
 }
 
 #[test]
-fn a_bound_cell_takes_what_lies_in_it() {
+fn a_bound_cell_may_preempt_attempts_inside_it_only() {
     let mut cluster = cluster();
     let first = run(&mut cluster, "c", 1, AllocationBasis::Share);
     let second = run(&mut cluster, "c", 1, AllocationBasis::Share);

@@ -47,7 +47,7 @@ fn a_finished_job_is_pruned_after_its_retention() {
 }
 
 #[test]
-fn a_refusal_of_what_must_take_effect_is_an_error() {
+fn a_refused_command_that_must_take_effect_is_an_error() {
     let mut cluster = Cluster::new();
     let stale = Command::Prune {
         leader: LeadershipEpoch::default(),

@@ -101,12 +101,12 @@ fn not_there(ended: &Ended<'_>) -> AttributionOutcome {
 /// Lack of memory: the task's own limit is attributed to the job, the host's memory is not.
 fn by_memory(culprit: &TaskEnd<'_>, exit: &Exit) -> Option<AttributionOutcome> {
     if exit.out_of_memory {
-        let told = exit.memory.map(|memory| {
+        let evidence_text = exit.memory.map(|memory| {
             const MIB: u64 = 1 << 20;
             let (limit, peak) = (memory.limit_bytes / MIB, memory.peak_bytes / MIB);
             format!("its memory limit of {limit} MiB was reached (it had {peak} MiB)")
         });
-        return Some(user(900).with_evidence(told.unwrap_or_default()));
+        return Some(user(900).with_evidence(evidence_text.unwrap_or_default()));
     }
     exit.was_host_out_of_memory().then(|| host(culprit, 900))
 }

@@ -22,8 +22,8 @@ pub(super) fn decisive_task<'a>(tasks: &'a [TaskEnd<'a>]) -> Option<&'a TaskEnd<
         let is_consequence = evidence::cause(text) == Some(Cause::Consequence);
         // Without a time, an end with a cause is preferred to one without.
         let raised_at_s = evidence::raised_at_s(text).unwrap_or(u64::MAX);
-        let says_nothing = evidence::cause(text).is_none() && !was_killed(task);
-        (is_consequence, raised_at_s, says_nothing, task.task)
+        let has_no_cause = evidence::cause(text).is_none() && !was_killed(task);
+        (is_consequence, raised_at_s, has_no_cause, task.task)
     })
 }
 

@@ -143,11 +143,11 @@ pub(super) fn pattern(
         if jobs < SPREAD_JOBS_MIN || hosts < SPREAD_HOSTS_MIN {
             return None;
         }
-        let told = format!("{jobs} jobs with this image failed on {hosts} hosts");
+        let evidence_text = format!("{jobs} jobs with this image failed on {hosts} hosts");
         let found = AttributionOutcome::new(Step::Pattern, Class::Software, 600);
         Some(
             found
-                .with_evidence(told)
+                .with_evidence(evidence_text)
                 .charged_to(Charge::User)
                 .then(&[Measure::BackOff]),
         )
@@ -169,14 +169,16 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<AttributionOutcome
         let mut users: BTreeSet<&str> = recent.iter().map(|it| it.user.as_str()).collect();
         jobs.insert(ended.job);
         users.insert(ended.user);
-        let told = || {
+        let evidence_text = || {
             let (jobs, users) = (jobs.len(), users.len());
             let span = often.span();
             format!("{jobs} jobs of {users} users failed on {gpu} within {span}")
         };
         let found = |confidence| {
             let found = AttributionOutcome::new(Step::Pattern, Class::Gpu, confidence);
-            found.of(Component::Gpu(*gpu)).with_evidence(told())
+            found
+                .of(Component::Gpu(*gpu))
+                .with_evidence(evidence_text())
         };
         let wrong: BTreeSet<JobId> = recent
             .iter()

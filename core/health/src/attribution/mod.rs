@@ -165,13 +165,13 @@ pub fn attribute(ended: &Ended<'_>) -> AttributionOutcome {
     if let Some(found) = history::fails_everywhere(ended, culprit) {
         return found;
     }
-    let told = culprit.and_then(|culprit| ends::by_end(ended, culprit));
+    let by_end = culprit.and_then(|culprit| ends::by_end(ended, culprit));
     // A result of low confidence yields to the history of others.
-    match told {
-        Some(told) if !told.attribution.is_open() => told,
-        told => gang::hang(ended, culprit)
+    match by_end {
+        Some(by_end) if !by_end.attribution.is_open() => by_end,
+        by_end => gang::hang(ended, culprit)
             .or_else(|| history::pattern(ended, culprit))
-            .or(told)
+            .or(by_end)
             .unwrap_or_else(|| history::open(ended, culprit)),
     }
 }

@@ -150,7 +150,7 @@ impl Play {
     }
 
     /// Class, component, charge and measures, in one line.
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let found = self.attribute().attribution;
         let measures: Vec<&str> = found.measures.iter().map(|it| it.word()).collect();
         let component = match found.component {
@@ -465,7 +465,7 @@ fn every_kind_of_end_has_its_cause() {
             "unknown 200 user: retry_elsewhere",
         ),
     ] {
-        assert_eq!(play.told(), expected, "{name}");
+        assert_eq!(play.summary(), expected, "{name}");
     }
 }
 
@@ -480,20 +480,20 @@ fn not_there() -> Option<Exit> {
 fn what_is_not_there_is_its_jobs_until_several_users_miss_it_on_a_host() {
     let mut play = Play::of(&[not_there()]);
     play.history.users_missing = 1;
-    assert_eq!(play.told(), "user 700 none: requeue avoid");
+    assert_eq!(play.summary(), "user 700 none: requeue avoid");
     play.history.users_missing = 2;
-    assert_eq!(play.told(), "site 700 none: requeue avoid");
+    assert_eq!(play.summary(), "site 700 none: requeue avoid");
     // On two hosts it is certainly the job's, whatever others miss; another error on the first host does not
     // count.
     let exit = not_there().expect("an exit");
     play.history.attempts = vec![failed(&[7], Signature::of(&exit))];
-    assert_eq!(play.told(), "user 900 none: back_off");
+    assert_eq!(play.summary(), "user 900 none: back_off");
     play.history.attempts = vec![failed(&[7], Signature::default())];
-    assert_eq!(play.told(), "site 700 none: requeue avoid");
+    assert_eq!(play.summary(), "site 700 none: requeue avoid");
 }
 
 #[test]
-fn a_component_that_says_its_class_is_named_alone() {
+fn a_component_whose_name_contains_its_class_is_named_alone() {
     let attribution = Play::of(&[not_there()]).attribute().attribution;
     let named = |class, name| {
         Attribution {
@@ -515,11 +515,11 @@ fn a_component_that_says_its_class_is_named_alone() {
 }
 
 #[test]
-fn a_storage_fault_of_the_host_explains_what_looks_like_a_users_error() {
+fn a_storage_fault_of_the_host_explains_an_apparent_user_error() {
     let mut play = Play::of(&[code(1, "FileNotFoundError: [Errno 2] /data/x")]);
     play = play.found("mount_missing", Component::Host(HostId(1)), 30);
     play.findings[0].severity = Severity::Degraded;
-    assert_eq!(play.told(), "storage host1 800 infra: requeue avoid");
+    assert_eq!(play.summary(), "storage host1 800 infra: requeue avoid");
 }
 
 #[test]
@@ -548,7 +548,7 @@ fn the_dead_gpu_is_blamed_and_not_the_peers_that_miss_it() {
         code(1, "x"),
     ];
     let play = Play::of(&ends).xid(74, 10, 9).xid(74, 20, 8).xid(79, 30, 7);
-    assert_eq!(play.told(), "gpu gpu30 950 infra: requeue avoid");
+    assert_eq!(play.summary(), "gpu gpu30 950 infra: requeue avoid");
     // Without one, the first link error counts.
     let play = Play::of(&ends).xid(74, 10, 8).xid(74, 20, 9);
     assert_eq!(
@@ -570,7 +570,7 @@ fn the_dead_gpu_is_blamed_and_not_the_peers_that_miss_it() {
 
 /// One rank breaks, 63 report that their peer is gone.
 #[test]
-fn of_a_gang_the_first_error_is_blamed_and_nobody_else_suspected() {
+fn only_the_first_error_of_a_gang_is_blamed() {
     let mut ends = vec![code(1, "NCCL WARN call to recv failed: remote process exited"); 64];
     ends[17] = signal(11, "");
     let play = Play::of(&ends);
@@ -587,17 +587,17 @@ fn of_a_gang_the_first_error_is_blamed_and_nobody_else_suspected() {
         1,
         "torch.cuda.OutOfMemoryError: CUDA out of memory\nraised at 800",
     );
-    assert_eq!(Play::of(&[late, early]).told(), "user 900 user: requeue");
+    assert_eq!(Play::of(&[late, early]).summary(), "user 900 user: requeue");
 }
 
 #[test]
-fn a_hang_suspects_the_one_that_stands_out_and_blocks_nobody() {
+fn a_hang_suspects_the_outlier_and_blocks_none() {
     let hang = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)";
     let mut play = Play::of(&vec![signal(6, hang); 4]);
     for (task, step) in play.tasks.iter_mut().zip([9, 9, 7, 9]) {
         task.step = Some(step);
     }
-    assert_eq!(play.told(), "unknown host3 300 user: retry_elsewhere");
+    assert_eq!(play.summary(), "unknown host3 300 user: retry_elsewhere");
     let milli: Vec<u32> = play
         .attribute()
         .suspicions
@@ -614,9 +614,9 @@ fn a_hang_suspects_the_one_that_stands_out_and_blocks_nobody() {
         play.attribute().attribution.component,
         Some(Component::Host(HostId(2)))
     );
-    let told = Play::of(&vec![signal(6, hang); 3]).attribute();
+    let outcome = Play::of(&vec![signal(6, hang); 3]).attribute();
     assert_eq!(
-        (told.attribution.component, told.suspicions.len()),
+        (outcome.attribution.component, outcome.suspicions.len()),
         (None, 0)
     );
 }
@@ -634,7 +634,7 @@ fn a_job_that_fails_everywhere_is_to_blame_itself() {
     let same = Signature::of(&exit);
     let mut play = Play::of(&[Some(exit)]);
     play.history.attempts = vec![failed(&[7, 8], same)];
-    assert_eq!(play.told(), "user 900 user: back_off");
+    assert_eq!(play.summary(), "user 900 user: back_off");
     assert!(play.attribute().takes_back);
     // On the same hosts, or with another signature, nothing is proven.
     for past in [
@@ -678,7 +678,7 @@ fn a_gpu_on_which_two_users_fail_is_blocked_for_a_check() {
         )]);
         play.history.gpus.insert(GpuUuid(10), past);
         play.history.runs_elsewhere = runs_elsewhere;
-        play.told()
+        play.summary()
     };
     assert_eq!(
         with(vec![ambiguous(2, "bob", 3)], true),
@@ -699,12 +699,12 @@ fn a_gpu_on_which_two_users_fail_is_blocked_for_a_check() {
 }
 
 #[test]
-fn how_many_jobs_blame_a_gpu_and_within_how_long_the_rule_says() {
+fn the_history_rule_sets_the_number_of_jobs_and_the_window_that_blame_a_gpu() {
     let mut play = Play::of(&[code(1, "")]);
     let past = vec![ambiguous(2, "bob", 3), ambiguous(3, "eve", 9)];
     play.history.gpus.insert(GpuUuid(10), past);
     play.history.runs_elsewhere = true;
-    let told = |to: &str| {
+    let attributed = |to: &str| {
         let rules = RuleSet::edited("history", "2 in 24h", to);
         let found = play.attribute_by(&rules).attribution;
         (
@@ -714,11 +714,11 @@ fn how_many_jobs_blame_a_gpu_and_within_how_long_the_rule_says() {
     };
     let gpu = GpuUuid(10);
     let three = format!("3 jobs of 3 users failed on {gpu} within 24 h");
-    assert_eq!(told("3 in 24h"), (Class::Gpu, three));
-    assert_eq!(told("4 in 24h").0, Class::Unknown);
+    assert_eq!(attributed("3 in 24h"), (Class::Gpu, three));
+    assert_eq!(attributed("4 in 24h").0, Class::Unknown);
     let two = format!("2 jobs of 2 users failed on {gpu} within 4 h");
-    assert_eq!(told("2 in 4h"), (Class::Gpu, two));
-    assert_eq!(told("2 in 2h").0, Class::Unknown);
+    assert_eq!(attributed("2 in 4h"), (Class::Gpu, two));
+    assert_eq!(attributed("2 in 2h").0, Class::Unknown);
 }
 
 #[test]
@@ -728,14 +728,14 @@ fn a_certain_users_error_is_not_laid_on_a_gpu_with_a_past() {
         .gpus
         .insert(GpuUuid(10), vec![ambiguous(2, "bob", 3)]);
     play.history.runs_elsewhere = true;
-    assert_eq!(play.told(), "user 900 user: no_retry");
+    assert_eq!(play.summary(), "user 900 user: no_retry");
 }
 
 #[test]
 fn an_image_that_fails_for_many_is_software() {
     let mut play = Play::of(&[signal(6, "")]);
     play.history.image = ImageSpread { jobs: 3, hosts: 3 };
-    assert_eq!(play.told(), "software 600 user: back_off");
+    assert_eq!(play.summary(), "software 600 user: back_off");
     play.history.image = ImageSpread { jobs: 3, hosts: 2 };
     assert_eq!(play.attribute().attribution.class, Class::Unknown);
 }
@@ -748,15 +748,18 @@ fn losses_that_are_no_numbers_on_one_gpu_make_it_suspect() {
         ..ambiguous(job, user, 2)
     };
     play.history.gpus.insert(GpuUuid(10), vec![wrong(2, "bob")]);
-    assert_eq!(play.told(), "user 300 user: requeue");
+    assert_eq!(play.summary(), "user 300 user: requeue");
     play.history
         .gpus
         .insert(GpuUuid(10), vec![wrong(2, "bob"), wrong(3, "eve")]);
-    assert_eq!(play.told(), "gpu gpu10 500 infra: requeue avoid check_idle");
+    assert_eq!(
+        play.summary(),
+        "gpu gpu10 500 infra: requeue avoid check_idle"
+    );
 }
 
 #[test]
-fn one_retry_on_other_hosts_decides_what_is_open() {
+fn one_retry_on_other_hosts_decides_an_open_attribution() {
     let hosts =
         |hosts: &[u32]| -> BTreeSet<HostId> { hosts.iter().map(|it| HostId(*it)).collect() };
     let first = hosts(&[1, 2, 3, 4]);
@@ -766,7 +769,7 @@ fn one_retry_on_other_hosts_decides_what_is_open() {
     assert_eq!(milli, [250, 1_000, 250, 250]);
     let mut play = Play::of(&[code(1, "")]);
     play.history.was_retried_elsewhere = true;
-    assert_eq!(play.told(), "unknown 200 user: back_off");
+    assert_eq!(play.summary(), "unknown 200 user: back_off");
 }
 
 #[test]

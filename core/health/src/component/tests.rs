@@ -125,9 +125,9 @@ fn a_fault_is_repaired_checked_and_proven() {
         Ok(Outcome::Changed)
     );
     assert_eq!((gpu.phase, gpu.since), (Phase::Healthy, minute(75)));
-    let told: Vec<&str> = gpu.history.iter().map(|it| it.event.word()).collect();
+    let events: Vec<&str> = gpu.history.iter().map(|it| it.event.word()).collect();
     assert_eq!(
-        told,
+        events,
         [
             "block",
             "repair_began",
@@ -199,7 +199,7 @@ fn waits_grow_and_the_fourth_strike_is_for_a_person() {
 }
 
 #[test]
-fn what_stays_broken_is_checked_ever_more_rarely_and_no_day_of_it_is_clean() {
+fn repeated_failed_checks_back_off_and_their_days_do_not_count_as_clean() {
     let mut gpu = play(&[(Event::Block, 0)]);
     let mut at = gpu.ready_at;
     let mut waits = Vec::new();
@@ -257,7 +257,7 @@ fn a_drain_ends_by_itself_if_nothing_was_done() {
 }
 
 #[test]
-fn an_admins_block_stands_above_repairs_rules_and_checks() {
+fn an_admins_block_overrides_repairs_rules_and_checks() {
     let mut gpu = play(&[
         (Event::Block, 0),
         (Event::RepairBegan, 1),
@@ -353,7 +353,7 @@ fn block_for_an_hour(condition: &mut Condition, at: u64) {
 }
 
 #[test]
-fn of_what_is_found_under_an_admins_block_the_worst_counts_afterwards() {
+fn the_worst_finding_made_under_an_admins_block_takes_effect_afterwards() {
     let mut gpu = Condition::new(TimeMs(0));
     block_for_an_hour(&mut gpu, 0);
     let mut find = |event, rule, by_hand| {
@@ -381,7 +381,7 @@ fn of_what_is_found_under_an_admins_block_the_worst_counts_afterwards() {
 }
 
 #[test]
-fn what_stood_against_a_component_before_an_admins_block_stands_afterwards() {
+fn the_phase_before_an_admins_block_is_restored_afterwards() {
     use Event::{
         AdminCondemn, Block, CheckBegan, CheckPassed, Condemn, Drain, RepairBegan, Suspect,
     };
@@ -413,7 +413,7 @@ fn what_stood_against_a_component_before_an_admins_block_stands_afterwards() {
 }
 
 #[test]
-fn a_second_fault_of_what_an_admin_took_over_is_no_second_strike() {
+fn a_second_fault_under_an_admins_block_adds_no_second_strike() {
     let mut gpu = play(&[(Event::Block, 0)]);
     block_for_an_hour(&mut gpu, 1);
     assert_eq!(change(&mut gpu, Event::Condemn, 2), Ok(Outcome::Remembered));
@@ -422,7 +422,7 @@ fn a_second_fault_of_what_an_admin_took_over_is_no_second_strike() {
 }
 
 #[test]
-fn what_was_only_for_a_person_still_is_after_an_admins_block() {
+fn a_fault_cleared_only_by_hand_remains_so_after_an_admins_block() {
     let mut gpu = Condition::new(TimeMs(0));
     let mut fault = by_rule(Event::Block, "row_remap", minute(0));
     fault.by_hand = true;
@@ -434,7 +434,7 @@ fn what_was_only_for_a_person_still_is_after_an_admins_block() {
 }
 
 #[test]
-fn an_admin_who_gives_back_clears_what_was_kept_for_later() {
+fn an_admins_unblock_clears_deferred_findings_and_mutes_their_rules() {
     let mut gpu = play(&[(Event::Block, 0)]);
     block_for_an_hour(&mut gpu, 1);
     let other = by_rule(Event::Condemn, "xid", minute(2));
@@ -448,7 +448,7 @@ fn an_admin_who_gives_back_clears_what_was_kept_for_later() {
 }
 
 #[test]
-fn an_incident_takes_back_what_was_kept_for_later() {
+fn an_incident_withdraws_deferred_findings() {
     let mut gpu = Condition::new(TimeMs(0));
     block_for_an_hour(&mut gpu, 0);
     change(&mut gpu, Event::Block, 5).expect("it is kept");
@@ -461,7 +461,7 @@ fn an_incident_takes_back_what_was_kept_for_later() {
 }
 
 #[test]
-fn what_is_told_again_changes_nothing() {
+fn a_repeated_event_changes_nothing() {
     let mut gpu = play(&[(Event::Block, 0), (Event::RepairBegan, 1)]);
     let before = gpu.clone();
     for event in [Event::Suspect, Event::Drain, Event::Block] {
@@ -475,7 +475,7 @@ fn what_is_told_again_changes_nothing() {
 
 /// The fault for which it is out of service is not forgotten, however often its check fails.
 #[test]
-fn checks_that_fail_for_ever_do_not_hide_the_fault() {
+fn checks_that_keep_failing_do_not_hide_the_fault() {
     let mut gpu = play(&[(Event::Suspect, 0), (Event::Block, 1)]);
     for round in 0..2 * HISTORY_MAX as u64 {
         let at = 10 + 2_000 * round;
@@ -488,7 +488,7 @@ fn checks_that_fail_for_ever_do_not_hide_the_fault() {
 }
 
 #[test]
-fn what_a_component_remembers_is_bounded() {
+fn the_memory_of_a_component_is_bounded() {
     let mut gpu = Condition::new(TimeMs(0));
     for round in 0..100 {
         let rule = format!("rule{round}");

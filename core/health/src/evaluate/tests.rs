@@ -60,7 +60,7 @@ fn conditions_hold_as_they_are_written() {
 }
 
 #[test]
-fn a_counter_that_begins_anew_is_no_event() {
+fn a_counter_reset_is_not_an_event() {
     let mut counter = Counter::default();
     let totals = [7, 7, 9, 0, 0, 3, 2];
     let grown: Vec<i64> = totals
@@ -109,7 +109,7 @@ fn play(rule: &str, metric: &str, every_s: u64, values: &[i64]) -> Vec<String> {
 }
 
 #[test]
-fn a_threshold_is_told_when_it_is_reached_and_when_it_is_left() {
+fn a_threshold_is_reported_when_it_is_reached_and_when_it_is_left() {
     assert_eq!(
         play(
             "temp_core",
@@ -222,7 +222,7 @@ fn figures_of_one_model_do_not_judge_another() {
 }
 
 #[test]
-fn what_only_happens_is_over_when_it_no_longer_happens() {
+fn an_event_based_fault_ends_after_a_quiet_period() {
     let set = RuleSet::shipped().expect("the shipped rules parse");
     let rule = set.rule("oom_global").expect("it is shipped");
     let component = Component::Host(HostId(1));
@@ -273,9 +273,9 @@ fn readings_are_bounded() {
 }
 
 #[test]
-fn a_flood_is_told_once_and_no_code_is_missed() {
+fn a_flood_is_reported_once_and_no_code_is_missed() {
     let mut coalescer = Coalescer::default();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for line in 0..20_000u64 {
         // Ten thousand lines a second of two codes, and once another one.
         let code = if line == 9_999 {
@@ -284,10 +284,10 @@ fn a_flood_is_told_once_and_no_code_is_missed() {
             31 + (line % 2) as u32 * 63
         };
         if coalescer.record(TimeMs(line / 10), Some(GpuUuid(1)), code) != LineKind::Again {
-            told.push(code);
+            reported.push(code);
         }
     }
-    assert_eq!(told, [31, 94, 79]);
+    assert_eq!(reported, [31, 94, 79]);
     let later = coalescer.record(TimeMs(60_000), Some(GpuUuid(1)), 31);
     assert_eq!(later, LineKind::New { untold: 9_999 });
 }
@@ -381,7 +381,7 @@ fn a_hardware_fault_of_one_job_on_many_gpus_stays_hardware() {
 }
 
 #[test]
-fn consequences_are_folded_into_what_they_follow_from() {
+fn consequences_are_folded_into_their_cause() {
     let mut player = Player::new();
     assert!(player.see(0, 1, 79, 1).is_new);
     assert!(player.see(1, 1, 45, 1).is_folded);
@@ -467,8 +467,9 @@ fn repetitions_are_counted_by_the_figures_of_their_rules() {
     let exceptions = |from: &str, to: &str| {
         let mut player = Player::with("xid13_same_tpc", from, to);
         let see = |job: u64| player.see(job * 60, 1, 13, job).escalations;
-        let told = (1..=3).flat_map(see);
-        told.map(|it| format!("{} after {}", it.then, it.evidence))
+        let escalations = (1..=3).flat_map(see);
+        escalations
+            .map(|it| format!("{} after {}", it.then, it.evidence))
             .collect::<Vec<_>>()
     };
     let third = "check after XID 13 in 3 bursts of 3 jobs of 3 users within 24 h";
@@ -479,7 +480,7 @@ fn repetitions_are_counted_by_the_figures_of_their_rules() {
 }
 
 #[test]
-fn what_is_remembered_of_xids_is_bounded() {
+fn the_memory_of_xids_is_bounded() {
     let mut player = Player::new();
     for minute in 0..300 {
         player.see(minute * 4, 1, 94, minute + 1);
@@ -629,14 +630,14 @@ fn errors_are_judged_by_code_registers_and_text() {
 }
 
 #[test]
-fn what_is_in_doubt_is_told_either_way_and_once() {
+fn a_doubted_reading_is_reported_once_whether_healthy_or_not() {
     let rules = RuleSet::shipped().expect("they are good");
     let rule = rules.rule("fs_readonly").expect("a rule");
     let host = Component::Host(HostId(1));
-    let told = |values: &[i64]| {
+    let severities = |values: &[i64]| {
         let mut readings = Readings::default();
         readings.doubt(second(0), rule, &host);
-        let told = values.iter().zip(1..).map(|(value, at)| {
+        let severities = values.iter().zip(1..).map(|(value, at)| {
             let metrics = [("readonly", *value)];
             let reading = Reading {
                 component: &host,
@@ -646,11 +647,11 @@ fn what_is_in_doubt_is_told_either_way_and_once() {
             let transition = readings.read(second(at), rule, &reading);
             transition.map(|it| it.severity)
         });
-        told.collect::<Vec<_>>()
+        severities.collect::<Vec<_>>()
     };
-    let (well, ill) = (Some(Severity::Healthy), Some(Severity::Fatal));
-    assert_eq!(told(&[0, 0, 1]), [well, None, ill]);
-    assert_eq!(told(&[1, 1, 0]), [ill, None, well]);
+    let (healthy, fatal) = (Some(Severity::Healthy), Some(Severity::Fatal));
+    assert_eq!(severities(&[0, 0, 1]), [healthy, None, fatal]);
+    assert_eq!(severities(&[1, 1, 0]), [fatal, None, healthy]);
     // An event-based fault is over once it was quiet for long enough.
     let panics = rules.rule("kernel_panic").expect("a rule");
     let mut readings = Readings::default();

@@ -72,7 +72,7 @@ fn a_bad_rule_takes_a_twentieth_of_the_pool_and_trips_the_breaker() {
 }
 
 #[test]
-fn a_refusal_says_its_figures_and_the_way_out() {
+fn a_refusal_states_its_figures_and_the_way_out() {
     let mut rails = Rails::default();
     for host in 0..5 {
         assert_eq!(rails.admit(&soft(host, 8, 0), &POOL), Verdict::Allowed);
@@ -88,7 +88,7 @@ fn a_refusal_says_its_figures_and_the_way_out() {
 }
 
 #[test]
-fn what_is_outstanding_counts_beyond_the_hour() {
+fn open_blocks_count_against_the_budget_beyond_the_hour() {
     let mut rails = Rails::default();
     let mut view = POOL;
     view.gpus_blocked_soft = 72;
@@ -232,9 +232,9 @@ fn one_job_and_one_user_have_their_limits() {
 #[test]
 fn repairs_are_few_at_a_time_and_never_of_the_last_host() {
     let rails = Rails::default();
-    let told = |view: PoolView| rails.admit_repair(&view).err().map(|it| it.rail);
+    let refused_by = |view: PoolView| rails.admit_repair(&view).err().map(|it| it.rail);
     assert_eq!(
-        told(PoolView {
+        refused_by(PoolView {
             hosts_in_service: 90,
             repairs: 9,
             ..POOL
@@ -246,22 +246,22 @@ fn repairs_are_few_at_a_time_and_never_of_the_last_host() {
         repairs: 10,
         ..POOL
     };
-    assert_eq!(told(many), Some(Rail::Repairs));
+    assert_eq!(refused_by(many), Some(Rail::Repairs));
     let rack = PoolView {
         hosts_in_service: 90,
         repairs: 1,
         repairs_in_rack: 1,
         ..POOL
     };
-    assert_eq!(told(rack), Some(Rail::RackRepair));
+    assert_eq!(refused_by(rack), Some(Rail::RackRepair));
     let small = PoolView {
         hosts: 2,
         hosts_in_service: 1,
         ..PoolView::default()
     };
-    assert_eq!(told(small), None);
+    assert_eq!(refused_by(small), None);
     assert_eq!(
-        told(PoolView {
+        refused_by(PoolView {
             hosts_in_service: 0,
             ..small
         }),
@@ -277,7 +277,7 @@ fn group(kind: GroupKind, name: &str) -> Group {
 }
 
 #[test]
-fn a_rack_that_goes_at_once_is_one_incident() {
+fn a_rack_that_fails_at_once_is_one_incident() {
     let mut incidents = Incidents::default();
     let groups = [
         (group(GroupKind::Rack, "r1"), 20),
@@ -333,7 +333,7 @@ fn faults_apart_are_no_incident() {
 }
 
 #[test]
-fn a_storage_system_explains_what_racks_do_not() {
+fn failures_across_racks_are_one_incident_of_their_storage_system() {
     let mut incidents = Incidents::default();
     let mut found = Vec::new();
     for host in 0..30u32 {

@@ -106,30 +106,30 @@ pub(super) enum Line {
 /// Parses a line of NVIDIA's drivers.
 pub(super) fn parse(line: &str) -> Option<Line> {
     let line = line.trim();
-    if let Some(said) = line.strip_prefix("NVRM: ") {
-        return parse_driver(said.trim_start());
+    if let Some(message) = line.strip_prefix("NVRM: ") {
+        return parse_driver(message.trim_start());
     }
     let switch = ["nvidia-nvswitch", "[nvidia-nvswitch"];
     if switch.iter().any(|start| line.starts_with(start)) {
-        let (_, said) = line.split_once("SXid (")?;
-        return parse_sxid(said);
+        let (_, message) = line.split_once("SXid (")?;
+        return parse_sxid(message);
     }
     None
 }
 
-fn parse_driver(said: &str) -> Option<Line> {
-    if let Some(rest) = said.strip_prefix("Xid (") {
+fn parse_driver(message: &str) -> Option<Line> {
+    if let Some(rest) = message.strip_prefix("Xid (") {
         let (bus, rest) = rest.split_once("):")?;
         return Some(Line::Xid(BusId::parse(bus)?, parse_xid(rest.trim())?));
     }
-    if said.starts_with("fallen off the bus and is not responding") {
+    if message.starts_with("fallen off the bus and is not responding") {
         return Some(Line::FallenOff);
     }
     let gone = || Xid {
         code: 79,
         ..Xid::default()
     };
-    if let Some(rest) = said.strip_prefix("The NVIDIA GPU ") {
+    if let Some(rest) = message.strip_prefix("The NVIDIA GPU ") {
         let bus = BusId::parse(rest.split_whitespace().next()?)?;
         // Some kernels emit the lines as one.
         return Some(if rest.contains("fallen off the bus") {
@@ -138,7 +138,7 @@ fn parse_driver(said: &str) -> Option<Line> {
             Line::Names(bus)
         });
     }
-    let of_gpu = said.strip_prefix("GPU ")?;
+    let of_gpu = message.strip_prefix("GPU ")?;
     let (place, text) = of_gpu
         .strip_prefix("at ")
         .unwrap_or(of_gpu)
@@ -160,15 +160,15 @@ fn parse_xid(text: &str) -> Option<Xid> {
     if !(rest.is_empty() || rest.starts_with([',', ' '])) {
         return None;
     }
-    let (process, said) = split_process(rest.trim_start_matches([',', ' ']));
+    let (process, message) = split_process(rest.trim_start_matches([',', ' ']));
     Some(Xid {
         code: code.parse().ok()?,
         process,
-        place: find_place(said),
-        link: find_link(said),
-        is_fatal: says_fatal(said),
-        words: find_words(said),
-        recovery: find_recovery(said),
+        place: find_place(message),
+        link: find_link(message),
+        is_fatal: find_fatality(message),
+        words: find_words(message),
+        recovery: find_recovery(message),
     })
 }
 
@@ -221,7 +221,7 @@ fn find_link(text: &str) -> Option<u32> {
     rest[..end].parse().ok()
 }
 
-fn says_fatal(text: &str) -> Option<bool> {
+fn find_fatality(text: &str) -> Option<bool> {
     let lower = text.to_ascii_lowercase();
     if lower.contains("non-fatal") || lower.contains("nonfatal") {
         Some(false)
@@ -248,8 +248,8 @@ fn find_recovery(text: &str) -> Option<Recovery> {
     Recovery::of(word.split(')').next()?.trim())
 }
 
-fn parse_sxid(said: &str) -> Option<Line> {
-    let (bus, rest) = said.split_once("):")?;
+fn parse_sxid(message: &str) -> Option<Line> {
+    let (bus, rest) = message.split_once("):")?;
     let (code, rest) = rest.trim().split_once(',').unwrap_or((rest.trim(), ""));
     let rest = rest.trim();
     // Lines with registers that follow an error.
@@ -259,7 +259,7 @@ fn parse_sxid(said: &str) -> Option<Line> {
     let sxid = Sxid {
         code: code.trim().parse().ok()?,
         link: find_link(rest),
-        is_fatal: says_fatal(rest),
+        is_fatal: find_fatality(rest),
     };
     Some(Line::Sxid(BusId::parse(bus)?, sxid))
 }

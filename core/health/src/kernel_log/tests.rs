@@ -18,7 +18,7 @@ fn scanner(trust: TrustedWriters) -> Scanner {
 }
 
 /// Interpretation of a kernel line, in one line.
-fn told(line: &str) -> String {
+fn scan_line(line: &str) -> String {
     let mut scanner = scanner(TrustedWriters::Kernel);
     let raw = format!("3,1,1000,-;{line}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:18:00.0\n");
     let scanned = scanner.read(BOOT, &raw).expect("a record");
@@ -182,7 +182,7 @@ fn lines_of_the_gpu_driver_are_read() {
             "nothing",
         ),
     ] {
-        assert_eq!(told(line), expected, "{line}");
+        assert_eq!(scan_line(line), expected, "{line}");
     }
 }
 
@@ -307,7 +307,7 @@ fn lines_about_the_host_are_read() {
         ),
         ("Linux version 6.8.0", "nothing"),
     ] {
-        assert_eq!(told(line), expected, "{line}");
+        assert_eq!(scan_line(line), expected, "{line}");
     }
 }
 
@@ -325,8 +325,8 @@ fn a_gpu_that_fell_off_in_several_records_is_one_xid_79() {
         let raw = format!("3,{sequence},1,-,caller=T7;{line}");
         events.extend(scanner.read(BOOT, &raw).expect("a record").event);
     }
-    let told: Vec<String> = events.iter().map(describe).collect();
-    assert_eq!(told, ["xid 79 at 0000:18:00 of 18"]);
+    let texts: Vec<String> = events.iter().map(describe).collect();
+    assert_eq!(texts, ["xid 79 at 0000:18:00 of 18"]);
 }
 
 #[test]
@@ -350,10 +350,13 @@ fn a_process_that_is_named_like_an_error_makes_none() {
         "traps: Kernel panic[7] general protection fault ip:7f sp:7f",
         "audit: nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 20034, Fatal",
     ] {
-        assert_eq!(told(line), "nothing", "{line}");
+        assert_eq!(scan_line(line), "nothing", "{line}");
     }
     let named = "NVRM: Xid (PCI:0000:18:00): 31, pid=9, name=Link 3 fatal, Ch 00000008";
-    assert_eq!(told(named), "xid 31 at 0000:18:00 of 18 by 9 Link 3 fatal");
+    assert_eq!(
+        scan_line(named),
+        "xid 31 at 0000:18:00 of 18 by 9 Link 3 fatal"
+    );
 }
 
 #[test]
@@ -378,7 +381,7 @@ fn a_restarted_reader_reads_nothing_twice_and_knows_what_it_lost() {
 }
 
 #[test]
-fn what_is_no_record_is_refused() {
+fn malformed_kernel_records_are_refused() {
     for raw in ["", "3,1;x", "a,1,2,-;x", "NVRM: Xid (PCI:0000:18:00): 79"] {
         assert!(Record::parse(raw).is_err(), "{raw}");
     }
@@ -388,7 +391,7 @@ fn what_is_no_record_is_refused() {
 }
 
 #[test]
-fn the_map_outlives_the_gpu_and_is_told_by_the_driver() {
+fn the_driver_reports_the_bus_map_which_outlives_the_gpu() {
     let mut scanner = Scanner::new(TrustedWriters::Kernel, Cursor::default(), BusMap::default());
     let uuid = "GPU-01234567-89ab-cdef-0011-223344556677";
     let known = format!("6,1,1,-;NVRM: GPU at PCI:0000:18:00: {uuid}");
@@ -401,7 +404,7 @@ fn the_map_outlives_the_gpu_and_is_told_by_the_driver() {
 }
 
 #[test]
-fn the_highest_sequence_that_there_is_can_be_read() {
+fn the_maximum_sequence_can_be_read() {
     let mut scanner = Scanner::new(TrustedWriters::Kernel, Cursor::default(), BusMap::default());
     let last = format!("3,{},1000,-;nothing", u64::MAX);
     assert_eq!(scanner.read(BOOT, &last), Ok(Scanned::default()));
@@ -412,7 +415,7 @@ fn the_highest_sequence_that_there_is_can_be_read() {
 }
 
 #[test]
-fn lines_of_two_boots_say_nothing_together() {
+fn lines_of_two_boots_are_not_combined_into_one_event() {
     let mut scanner = scanner(TrustedWriters::Kernel);
     let first = "3,900,1000,-;NVRM: The NVIDIA GPU 0000:18:00.0";
     let last = "3,1,1000,-;NVRM: fallen off the bus and is not responding to commands.";

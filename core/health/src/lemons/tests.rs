@@ -183,8 +183,8 @@ fn classic_ends() -> Vec<Exit> {
 fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Vec<Option<u32>> {
     let rules = RuleSet::shipped().expect("the shipped rules parse");
     let mut draw = Draw(seed);
-    let mut book = HealthState::default();
-    book.adopt_rules(&rules);
+    let mut health = HealthState::default();
+    health.adopt_rules(&rules);
     let mut found = vec![None; hosts as usize];
     let certain = Exit {
         code: Some(1),
@@ -196,7 +196,7 @@ fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Ve
         let at = TimeMs(u64::from(round) * 2 * MINUTE_MS);
         for of in 0..hosts {
             let host = HostId(of);
-            book.started(host, at);
+            health.started(host, at);
             let permille = if of == 0 { 250 } else { 2 * usual_permille };
             if !draw.happens(permille) {
                 continue;
@@ -224,9 +224,9 @@ fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Ve
                 is_idle: true,
                 is_host_idle: true,
             };
-            book.ended(&rules, &attribution, &end, &place);
+            health.ended(&rules, &attribution, &end, &place);
         }
-        for (host, _) in book.lemons(&rules, at, &Excludes::new()) {
+        for (host, _) in health.lemons(&rules, at, &Excludes::new()) {
             found[host.0 as usize].get_or_insert(round);
         }
     }
@@ -234,7 +234,7 @@ fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Ve
 }
 
 #[test]
-fn a_lemon_whose_programs_die_by_the_classic_words_is_found_like_any_other() {
+fn a_lemon_with_ordinary_program_errors_is_found_like_any_other() {
     for exit in classic_ends() {
         let rules = RuleSet::shipped().expect("the shipped rules parse");
         let attribution = attributed(&rules, &exit, HostId(1), TimeMs(0)).attribution;
@@ -286,7 +286,7 @@ fn features_add_up_and_users_alone_do_not() {
         failures: 100,
         median_ppm: 10_000,
     };
-    let told = |counts: Counts| {
+    let scored = |counts: Counts| {
         let score = score(&counts, fleet);
         let words: Vec<String> = score
             .features
@@ -300,7 +300,7 @@ fn features_add_up_and_users_alone_do_not() {
         ..Counts::default()
     };
     assert_eq!(
-        told(excluded),
+        scored(excluded),
         (0, false, "excluded_by_users 500".to_owned())
     );
     let shares = Counts {
@@ -310,7 +310,7 @@ fn features_add_up_and_users_alone_do_not() {
         ..Counts::default()
     };
     assert_eq!(
-        told(shares),
+        scored(shares),
         (
             2_200,
             false,
@@ -324,7 +324,7 @@ fn features_add_up_and_users_alone_do_not() {
         ..Counts::default()
     };
     assert_eq!(
-        told(mixed),
+        scored(mixed),
         (
             5_000,
             true,
@@ -335,11 +335,11 @@ fn features_add_up_and_users_alone_do_not() {
         blocks_milli: 3_000,
         ..Counts::default()
     };
-    assert_eq!(told(blocked), (3_000, true, "blocks 3000".to_owned()));
+    assert_eq!(scored(blocked), (3_000, true, "blocks 3000".to_owned()));
 }
 
 #[test]
-fn what_speaks_against_a_host_grows_old() {
+fn evidence_against_a_host_expires() {
     let mut record = HostRecord::default();
     let day = |days: u64| TimeMs(days * DAY_MS);
     for _ in 0..10 {

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_goes_on_over_lines_and_ends_outside_of_strings() {
+    fn a_list_may_span_lines_and_ends_outside_of_strings() {
         let text = "[a]\nb = [\"x]\", # ]\n  \"y\\\"]\",\n]\nc = 7\n";
         let texts = Value::Texts(vec!["x]".to_owned(), "y\"]".to_owned()]);
         let tables = read(text).unwrap_or_default();

@@ -28,8 +28,8 @@ impl HealthState {
         finding: &Finding,
         place: &Circumstances<'_>,
     ) -> Vec<Effect> {
-        let heard = self.heard.entry(place.host).or_default();
-        if !heard.is_new(incarnation, finding.sequence) {
+        let applied = self.applied.entry(place.host).or_default();
+        if !applied.is_new(incarnation, finding.sequence) {
             return Vec::new();
         }
         self.keep_finding(finding);
@@ -480,16 +480,17 @@ fn wish<'a>(rule: &'a Rule, finding: &'a Finding, scope: Scope) -> ProposedActio
 /// workers.
 fn by_policy<'a>(rule: &'a Rule, policy: &XidPolicy, finding: &'a Finding) -> ProposedAction<'a> {
     let by_rule = rule.block(finding.severity);
-    let is_told = matches!(policy.severity, XidSeverity::Decode | XidSeverity::Text);
+    let severity_decides = matches!(policy.severity, XidSeverity::Decode | XidSeverity::Text);
     let scope = match by_rule {
         Scope::None => Scope::None,
-        _ if is_told => by_rule,
+        _ if severity_decides => by_rule,
         _ => policy.block,
     };
     let is_fatal = finding.severity == Severity::Fatal;
     ProposedAction {
-        kills: scope != Scope::None && (policy.task == TaskAction::Kill || is_told && is_fatal),
-        device: match (is_told, is_fatal) {
+        kills: scope != Scope::None
+            && (policy.task == TaskAction::Kill || severity_decides && is_fatal),
+        device: match (severity_decides, is_fatal) {
             (true, true) => DeviceAction::Reset,
             (true, false) => DeviceAction::ResetIdle,
             (false, _) => policy.device,

@@ -126,7 +126,7 @@ pub struct HealthState {
     flaps: OrdMap<HostId, Flaps>,
     /// Rules about racks, and the hosts that report them.
     of_racks: OrdSet<(String, HostId)>,
-    heard: OrdMap<HostId, AppliedUpTo>,
+    applied: OrdMap<HostId, AppliedUpTo>,
     findings: OrderedList<Finding>,
     /// Unexplained ends, newest last.
     ends: OrderedList<FailedEnd>,
@@ -221,15 +221,15 @@ impl HealthState {
     /// Newest applied finding of a worker, to be acknowledged.
     #[must_use]
     pub fn acknowledged(&self, host: HostId, incarnation: u64) -> u64 {
-        self.heard
+        self.applied
             .get(&host)
-            .map_or(0, |heard| heard.acknowledged(incarnation))
+            .map_or(0, |applied| applied.acknowledged(incarnation))
     }
 
     /// Marks all findings of a worker up to this number as applied.
     pub fn mark_applied(&mut self, host: HostId, incarnation: u64, sequence: u64) {
-        let heard = self.heard.entry(host).or_default();
-        heard.is_new(incarnation, sequence);
+        let applied = self.applied.entry(host).or_default();
+        applied.is_new(incarnation, sequence);
     }
 
     /// Removes everything about a host and its adapters; its GPUs are removed individually.
@@ -244,7 +244,7 @@ impl HealthState {
                 self.flaps.remove(host);
                 let all = self.of_racks.iter();
                 self.of_racks = all.filter(|(_, of)| of != host).cloned().collect();
-                self.heard.remove(host);
+                self.applied.remove(host);
                 for adapter in self.adapters_of(*host) {
                     self.conditions.remove(&adapter);
                     self.wanted.remove(&adapter);

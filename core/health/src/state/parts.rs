@@ -55,7 +55,7 @@ impl HealthState {
         let records = self.records.iter();
         let flaps = self.flaps.iter();
         let of_racks = self.of_racks.iter();
-        let heard = self.heard.iter();
+        let applied = self.applied.iter();
         let findings = self.findings.iter();
         let ends = self.ends.iter();
         let ran_well = self.ran_well.iter();
@@ -70,7 +70,7 @@ impl HealthState {
             .chain(records.map(|(of, it)| Part::Record(*of, (**it).clone())))
             .chain(flaps.map(|(of, it)| Part::Flaps(*of, it.clone())))
             .chain(of_racks.map(|(rule, of)| Part::OfRack(rule.clone(), *of)))
-            .chain(heard.map(|(of, it)| Part::Heard(*of, *it)))
+            .chain(applied.map(|(of, it)| Part::Heard(*of, *it)))
             .chain(findings.map(|it| Part::Finding(it.clone())))
             .chain(ends.map(|it| Part::End(it.clone())))
             .chain(ran_well.map(|(of, it)| Part::RanWell(of.clone(), it.clone())))
@@ -86,7 +86,7 @@ impl HealthState {
             Part::Record(of, it) => drop(self.records.insert(of, Arc::new(it))),
             Part::Flaps(of, it) => drop(self.flaps.insert(of, it)),
             Part::OfRack(rule, of) => drop(self.of_racks.insert((rule, of))),
-            Part::Heard(of, it) => drop(self.heard.insert(of, it)),
+            Part::Heard(of, it) => drop(self.applied.insert(of, it)),
             Part::Finding(it) => self.findings.push(it),
             Part::End(it) => self.ends.push(it),
             Part::RanWell(of, it) => drop(self.ran_well.insert(of, it)),

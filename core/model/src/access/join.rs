@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_stands_for_names() {
+    fn a_pattern_matches_host_names() {
         let fitting = [
             ("gpu-1", "gpu-1"),
             ("*", "anything"),
@@ -134,12 +134,12 @@ mod tests {
     }
 
     #[test]
-    fn it_counts_for_its_time_and_for_so_many() {
+    fn a_join_token_is_limited_in_time_and_uses() {
         let mut token = token(5_000, 2, None);
         assert_eq!(token.expires_at(), TimeMs(6_000));
         assert_eq!(token.invalid_reason(TimeMs(5_999)), None);
-        let said = token.invalid_reason(TimeMs(8_500)).unwrap_or_default();
-        assert_eq!(said, "expired 2 s ago");
+        let reason = token.invalid_reason(TimeMs(8_500)).unwrap_or_default();
+        assert_eq!(reason, "expired 2 s ago");
         token.uses = 2;
         assert_eq!(token.uses_left(), 0);
         let used_up = token.invalid_reason(TimeMs(1_000)).unwrap_or_default();

@@ -117,9 +117,9 @@ impl Attribution {
     #[must_use]
     pub fn named(&self, component: Option<&str>) -> String {
         let class = self.class.word();
-        let says_class = |name: &str| name.split(' ').next() == Some(class);
+        let starts_with_class = |name: &str| name.split(' ').next() == Some(class);
         let what = match component {
-            Some(name) if says_class(name) => name.to_owned(),
+            Some(name) if starts_with_class(name) => name.to_owned(),
             Some(name) => format!("{class} ({name})"),
             None => class.to_owned(),
         };

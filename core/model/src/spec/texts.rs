@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_counts_as_its_group_says() {
+    fn the_weight_of_a_task_is_that_of_its_group() {
         let mut spec = testing::gang("gang", 3, 1);
         let mut short = spec.groups[0].clone();
         spec.groups[0].command = vec!["x".repeat(TASK_TEXT_BYTES)];

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_that_somebody_is_guaranteed_stays() {
+    fn a_level_with_a_guarantee_is_kept() {
         let mut found = levels(&configured("", ""), &[("rack", 1)], &[("socket", 1)]);
         found.keep(&BTreeSet::from(["switch", "rack", "host"]));
         assert_eq!(

@@ -34,7 +34,7 @@ pub(crate) type FreeHosts = OrdSet<(u32, HostId)>;
 
 /// Number of distinct needs for which a round remembers unsuitable hosts. Beyond it planning is still
 /// correct, only slower.
-const LIKENESSES_MAX: usize = 32;
+const NEEDS_REMEMBERED_MAX: usize = 32;
 
 /// Hosts tried for the rest of a gang before it is split once more: bounds the search for a tidy packing,
 /// not whether the gang is placed.
@@ -180,10 +180,10 @@ impl<'a> Capacity<'a> {
         if self.all_begin_too_late(need) {
             return None;
         }
-        // Fast path: usually nothing is narrowed, so the likeness need not be computed.
+        // Fast path: usually nothing is narrowed, so the key need not be computed.
         let narrowed = match self.narrowed.is_empty() {
             true => None,
-            false => self.narrowed.get(&need.likeness(self.state)),
+            false => self.narrowed.get(&need.key(self.state)),
         };
         let hosts = narrowed.or_else(|| self.free.get(need.class))?;
         let mut found = None;
@@ -239,12 +239,12 @@ impl<'a> Capacity<'a> {
         if hopeless.is_empty() {
             return;
         }
-        let likeness = need.likeness(self.state);
-        if self.narrowed.len() >= LIKENESSES_MAX && !self.narrowed.contains_key(&likeness) {
+        let key = need.key(self.state);
+        if self.narrowed.len() >= NEEDS_REMEMBERED_MAX && !self.narrowed.contains_key(&key) {
             return;
         }
         let all = self.hosts(need.class);
-        let hosts = self.narrowed.entry(likeness).or_insert(all);
+        let hosts = self.narrowed.entry(key).or_insert(all);
         for entry in hopeless {
             hosts.remove(entry);
         }

@@ -59,7 +59,7 @@ impl Need<'_> {
         }
     }
 
-    pub(super) fn likeness(&self, state: &State) -> NeedKey {
+    pub(super) fn key(&self, state: &State) -> NeedKey {
         let needs = &self.group.resources;
         let spec = &self.asker.job.spec;
         let scheduling = &spec.scheduling;

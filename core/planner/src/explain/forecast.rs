@@ -89,7 +89,7 @@ struct Ending {
     at: TimeMs,
     attempt: Victim,
     /// Whether the end is known from a time limit or from experience.
-    is_told: bool,
+    is_known: bool,
 }
 
 /// The fork and the expected events.
@@ -196,7 +196,7 @@ impl Forecast {
         let Some(attempt) = attempt.filter(|attempt| attempt.epoch == ending.attempt.epoch) else {
             return Some(());
         };
-        if !ending.is_told {
+        if !ending.is_known {
             self.guessed.extend(attempt.hosts());
         }
         let reports = end_reports(id.job, id.unit, attempt);
@@ -217,11 +217,11 @@ fn ending(state: &State, running: &Running<'_>, now: TimeMs) -> Option<Ending> {
         .attempt
         .running_at
         .unwrap_or(running.attempt.placed_at);
-    let says_something = end.is_known || now.since(since) >= AGE_MS_MIN;
-    says_something.then_some(Ending {
+    let is_usable = end.is_known || now.since(since) >= AGE_MS_MIN;
+    is_usable.then_some(Ending {
         at: end.at,
         attempt: running.named(),
-        is_told: end.is_known,
+        is_known: end.is_known,
     })
 }
 

@@ -179,7 +179,7 @@ fn few_candidates_give_the_cheapest_victims_whenever_there_are_any() {
 
 /// Eight tasks with one GPU each occupy a host, and a unit requests more than all of them hold.
 #[test]
-fn where_all_are_not_enough_no_set_of_them_is_tried() {
+fn no_victim_set_is_tried_if_all_victims_together_are_not_enough() {
     let mut cluster = Cluster::with_hosts(1, 8);
     cluster.observer.enabled = false;
     configure(&mut cluster);
@@ -265,7 +265,7 @@ const DEARER_PER_1000_MAX: u64 = 30;
 const LOST_PER_1000_MAX: u64 = 1_020;
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a test tells its figures")]
+#[expect(clippy::disallowed_methods, reason = "the test prints its figures")]
 fn orders_alone_stay_within_a_bound_of_the_cheapest_victims() {
     let (mut cases, mut missed, mut dearer) = (0u64, 0u64, 0u64);
     let (mut lost_ms, mut least_ms) = (0u64, 0u64);

@@ -32,7 +32,7 @@ pub(in crate::apply) struct AttributedEnd {
     end: FailedEnd,
     /// Whether it ended because something its job names is missing, which supports other reports of missing
     /// things on that host.
-    speaks_of_host: bool,
+    names_missing_file: bool,
     place: Place,
 }
 
@@ -42,7 +42,7 @@ impl Step<'_> {
     pub(in crate::apply) fn attribute_end(&mut self, id: UnitId) -> Option<AttributedEnd> {
         let Running { job, attempt, .. } = Running::of(self.state, id)?;
         let mut found = self.attribution_of(job, id.unit, attempt)?;
-        self.go_back_one(id, &mut found.attribution.attribution);
+        self.mark_restored_checkpoint_unreadable(id, &mut found.attribution.attribution);
         Some(found)
     }
 
@@ -62,18 +62,18 @@ impl Step<'_> {
         let mut place = self.place_of(host, &component);
         place.belongs_to(job);
         let exit = verdict::decisive_run(attempt).and_then(|run| run.exit.as_ref());
-        let speaks_of_host = exit.is_some_and(Exit::is_missing_file) && !attribution.takes_back;
+        let names_missing_file = exit.is_some_and(Exit::is_missing_file) && !attribution.takes_back;
         Some(AttributedEnd {
             attribution,
             end,
-            speaks_of_host,
+            names_missing_file,
             place,
         })
     }
 
     /// Marks the checkpoint that an attempt resumed from as unreadable. Without one, the unreadable file is
     /// the job's own.
-    fn go_back_one(&mut self, id: UnitId, attribution: &mut Attribution) {
+    fn mark_restored_checkpoint_unreadable(&mut self, id: UnitId, attribution: &mut Attribution) {
         if !attribution.measures.contains(&Measure::PreviousCheckpoint) {
             return;
         }
@@ -106,10 +106,10 @@ impl Step<'_> {
     /// Applies the consequences for the attributed component; the attempt has released everything by now.
     pub(in crate::apply) fn apply_attribution(&mut self, found: &AttributedEnd) {
         let rules = self.state.health_rules.set.clone();
-        self.report_to_health(&found.place, |book, place| {
-            let effects = book.ended(&rules, &found.attribution, &found.end, place);
-            if found.speaks_of_host {
-                book.keep_end(&found.end);
+        self.report_to_health(&found.place, |health, place| {
+            let effects = health.ended(&rules, &found.attribution, &found.end, place);
+            if found.names_missing_file {
+                health.keep_end(&found.end);
             }
             effects
         });
@@ -157,8 +157,8 @@ fn attribute(
     }
     let unit = job.unit(unit)?;
     let findings = findings(state, attempt);
-    let tasks = telling_ends(state.time, attempt, &findings);
-    let end = bad_end(state, job, attempt);
+    let tasks = ends_with_evidence(state.time, attempt, &findings);
+    let end = failed_end(state, job, attempt);
     let since_saved = attempts_since_saved(unit);
     let history = History {
         attempts: since_saved.iter().filter_map(past_failure).collect(),
@@ -187,17 +187,21 @@ fn attribute(
 
 /// Returns the ends of tasks that carry evidence. Tasks lost while the others are stopping carry none, unless
 /// the attempt ended because of them.
-fn telling_ends<'a>(now: TimeMs, attempt: &'a Attempt, findings: &[Finding]) -> Vec<TaskEnd<'a>> {
-    let tells = |run: &&TaskRun| run.exit.is_some() || Some(run.task) == attempt.decisive;
+fn ends_with_evidence<'a>(
+    now: TimeMs,
+    attempt: &'a Attempt,
+    findings: &[Finding],
+) -> Vec<TaskEnd<'a>> {
+    let has_evidence = |run: &&TaskRun| run.exit.is_some() || Some(run.task) == attempt.decisive;
     let ended = attempt.runs().filter(|run| run.phase.is_terminal());
     ended
-        .filter(tells)
+        .filter(has_evidence)
         .map(|run| task_end(now, attempt, run, findings))
         .collect()
 }
 
 /// Collects the facts about a failure.
-fn bad_end(state: &State, job: &Job, attempt: &Attempt) -> FailedEnd {
+fn failed_end(state: &State, job: &Job, attempt: &Attempt) -> FailedEnd {
     let culprit = verdict::decisive_run(attempt);
     let exit = culprit.and_then(|culprit| culprit.exit.as_ref());
     if let Some(run) = culprit.filter(|_| exit.is_some_and(Exit::is_missing_file)) {

@@ -73,7 +73,7 @@ impl Step<'_> {
         let job = self.job_mut(report.job);
         let spec = Arc::clone(&job.spec);
         let attempt = job.attempt_mut(report.unit);
-        let stop = told_to_stop(attempt, report.task).map(|order| order.reason.clone());
+        let stop = stop_order(attempt, report.task).map(|order| order.reason.clone());
         let is_rank_0 = attempt.rank(position) == 0;
         let run = &mut attempt.tasks[position];
         let had_begun = run.phase.has_begun();
@@ -112,7 +112,7 @@ impl Step<'_> {
         let job = self.job_mut(id.job);
         let spec = Arc::clone(&job.spec);
         let attempt = job.attempt_mut(id.unit);
-        let order = told_to_stop(attempt, report.task).cloned();
+        let order = stop_order(attempt, report.task).cloned();
         let run = &attempt.tasks[position];
         let (host, terminal) = (run.host, run.phase.is_terminal());
         let leaves = order.is_some() && attempt.stop.is_none();
@@ -199,7 +199,7 @@ impl Step<'_> {
 }
 
 /// Returns the stop order of a task: its attempt's, or its own.
-fn told_to_stop(attempt: &Attempt, task: TaskIndex) -> Option<&StopOrder> {
+fn stop_order(attempt: &Attempt, task: TaskIndex) -> Option<&StopOrder> {
     let leaving = attempt.leaving().filter(|leaving| leaving.task == task);
     let own = leaving.map(|leaving| &leaving.order);
     attempt.stop.as_ref().or(own)

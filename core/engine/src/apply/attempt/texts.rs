@@ -139,7 +139,7 @@ pub(in crate::apply) fn describe(run: &TaskRun, hosts: &Hosts) -> String {
     };
     match exit.evidence.lines().next() {
         None | Some("") => how,
-        Some(telling) => format!("{how}: {telling}"),
+        Some(line) => format!("{how}: {line}"),
     }
 }
 

@@ -326,7 +326,7 @@ fn judge_start_error(
             limits::START_ERRORS_OF_ONE_HOST_MAX,
             "START_ERRORS_OF_ONE_HOST_MAX",
         )
-    } else if names_what_is_not_there(run, unit) {
+    } else if names_missing_file(run, unit) {
         (limits::MISSING_FILE_STARTS_MAX, "MISSING_FILE_STARTS_MAX")
     } else {
         (limits::START_ERRORS_MAX, "START_ERRORS_MAX")
@@ -341,7 +341,7 @@ fn judge_start_error(
 }
 
 /// Whether something that the job names was missing at each of the consecutive start errors.
-fn names_what_is_not_there(run: &TaskRun, unit: &Unit) -> bool {
+fn names_missing_file(run: &TaskRun, unit: &Unit) -> bool {
     let of_past = unit.start_errors().filter_map(|past| past.exit.as_ref());
     let mut exits = run.exit.iter().chain(of_past);
     exits.all(Exit::is_missing_file)

@@ -37,26 +37,26 @@ impl Step<'_> {
     ) {
         for replica in &known.present {
             if !found.contains_key(&replica.id) {
-                self.tell_replica(replica, ReplicaMembership::Removed);
+                self.emit_replica_change(replica, ReplicaMembership::Removed);
             }
         }
         for replica in found.values() {
             if known.get(replica.id) != Some(*replica) {
-                let allocation_basis = if replica.votes {
+                let membership = if replica.votes {
                     ReplicaMembership::Voter
                 } else {
                     ReplicaMembership::Learner
                 };
-                self.tell_replica(replica, allocation_basis);
+                self.emit_replica_change(replica, membership);
             }
         }
     }
 
-    fn tell_replica(&mut self, replica: &ReplicaRecord, allocation_basis: ReplicaMembership) {
+    fn emit_replica_change(&mut self, replica: &ReplicaRecord, membership: ReplicaMembership) {
         self.emit(EventKind::ReplicaChanged(ReplicaChanged {
             replica: replica.id,
             address: replica.address.clone(),
-            membership: allocation_basis,
+            membership,
         }));
     }
 }

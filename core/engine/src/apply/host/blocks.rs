@@ -74,12 +74,12 @@ impl Step<'_> {
         self.set_block(place, Some(block.clone()));
         self.record_admin_block(place, &block);
         self.give_up_broken_claims(place.host);
-        let said = texts::author_text(&block.author, &block.reason);
+        let reason = texts::author_text(&block.author, &block.reason);
         let deadline = block.drain_deadline;
         let target = self.target_at(place);
         self.emit(EventKind::Blocked { target, block });
         if let Some(deadline) = deadline {
-            self.drain(place, deadline, said);
+            self.drain(place, deadline, reason);
         }
     }
 
@@ -222,7 +222,7 @@ impl Step<'_> {
             expires_at: block.expires_at,
             by_hand: false,
         };
-        self.say(&component, change);
+        self.apply_admin_change(&component, change);
     }
 
     fn admin_gives_back(&mut self, place: BlockPlace, author: &str) {
@@ -238,14 +238,14 @@ impl Step<'_> {
             by_hand: false,
         };
         for adapter in self.adapters_at(place) {
-            self.say(&adapter, change.clone());
+            self.apply_admin_change(&adapter, change.clone());
         }
-        self.say(&component, change);
+        self.apply_admin_change(&component, change);
         // The limits set by rules are removed with it.
         self.refresh_limits(place.host);
     }
 
-    fn say(&mut self, component: &Component, change: Change) {
+    fn apply_admin_change(&mut self, component: &Component, change: Change) {
         let effects = self.state.health.admin(component, change);
         self.apply_effects(effects);
     }
@@ -321,12 +321,12 @@ impl Step<'_> {
             return Vec::new();
         }
         let health = &self.state.health;
-        let speaks_against = |adapter: &Component| {
+        let has_record = |adapter: &Component| {
             let condition = health.condition(adapter);
             condition.is_some_and(|it| !it.holds.is_empty() || it.phase != Phase::Healthy)
         };
         let adapters = health.adapters_of(place.host).into_iter();
-        adapters.filter(speaks_against).collect()
+        adapters.filter(has_record).collect()
     }
 
     /// Sets or removes a block.
@@ -341,9 +341,9 @@ impl Step<'_> {
     }
 
     /// Moves all running work away from a host or GPU.
-    fn drain(&mut self, place: BlockPlace, deadline: TimeMs, said: String) {
+    fn drain(&mut self, place: BlockPlace, deadline: TimeMs, reason: String) {
         let left_ms = deadline.since(self.state.time);
-        let cause = StopCause::new(StopReason::Drain { host: place.host }, said);
+        let cause = StopCause::new(StopReason::Drain { host: place.host }, reason);
         for unit in self.units_at(place) {
             let grace_ms = self.job_mut(unit.job).spec.stop_grace_ms.min(left_ms);
             let member = self.member_at(place, unit);

@@ -27,7 +27,7 @@ impl Step<'_> {
         let tree = &mut index.tree;
         match tree.replace(host, before, configured_topology, &guaranteed) {
             ChangeScope::Host => self.replace_cells(id),
-            ChangeScope::Cluster => self.grow_tree_and_tell(),
+            ChangeScope::Cluster => self.rebuild_tree_and_emit_levels(),
         }
     }
 
@@ -62,10 +62,10 @@ impl Step<'_> {
         index.place_hosts(tree, hosts);
         index.count_cells(hosts);
         self.settle_cells(&before);
-        self.tell_all_flaws(&known);
+        self.emit_changed_flaws(&known);
     }
 
-    fn grow_tree_and_tell(&mut self) {
+    fn rebuild_tree_and_emit_levels(&mut self) {
         let before = Arc::clone(&self.state.topology);
         self.rebuild_tree();
         let now = &self.state.topology;
@@ -79,12 +79,12 @@ impl Step<'_> {
     pub(in crate::apply) fn settle_levels(&mut self) {
         let tree = self.state.cluster_tree();
         if tree.topology().inside != self.state.topology.inside {
-            self.grow_tree_and_tell();
+            self.rebuild_tree_and_emit_levels();
         }
     }
 
     /// Reports the hosts whose topology flaws changed, up to a bounded number; the hosts themselves show all.
-    fn tell_all_flaws(&mut self, known: &OrdMap<HostId, Arc<HostCells>>) {
+    fn emit_changed_flaws(&mut self, known: &OrdMap<HostId, Arc<HostCells>>) {
         let now = self.state.index.host_cells.clone();
         let is_changed = |(id, cells): &(&HostId, &Arc<HostCells>)| {
             let known = known.get(*id).map_or(&[][..], |known| &known.flaws);

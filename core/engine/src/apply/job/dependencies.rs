@@ -42,7 +42,7 @@ impl Step<'_> {
         if dependency.when.holds(other.phase) == Some(false) {
             let reason = cannot_hold(*dependency, other.phase);
             self.abandon(id, &reason);
-        } else if self.state.index.let_go(id, ended) {
+        } else if self.state.index.remove_dependency(id, ended) {
             let wants_room = self.job_mut(id).wants_room();
             self.index_waiting(id, wants_room);
             self.emit(EventKind::JobEligible { job: id });

@@ -50,7 +50,7 @@ fn asked(log: &EventLog, from: u64, jobs: &[u64]) -> Result<(), u64> {
 }
 
 #[test]
-fn a_huge_array_loses_its_own_oldest_events_and_takes_nobody_elses() {
+fn a_huge_array_loses_its_own_oldest_events_and_no_others() {
     let mut log = log();
     for revision in 1..=3 {
         log.push(Revision(revision), events(revision, &[1]));
@@ -79,13 +79,13 @@ fn a_huge_array_loses_its_own_oldest_events_and_takes_nobody_elses() {
 }
 
 #[test]
-fn the_newest_events_are_kept_whoevers_they_are() {
+fn the_newest_events_are_kept_regardless_of_owner() {
     let mut log = log();
     for revision in 1..=12 {
         // Every job has one event.
         let job = 3 * revision;
-        let told = events(revision, &[job, job + 1, job + 2]);
-        log.push(Revision(revision), told);
+        let pushed = events(revision, &[job, job + 1, job + 2]);
+        log.push(Revision(revision), pushed);
     }
     let newest: Vec<u64> = log.iter().map(|(revision, _)| revision.get()).collect();
     assert!(newest.ends_with(&[11, 12]), "{newest:?}");
@@ -114,13 +114,13 @@ fn drawn(seed: &mut u64, below: u64) -> u64 {
 }
 
 #[test]
-fn no_gap_is_silent_and_a_restored_log_goes_on_as_the_others_do() {
+fn gaps_are_reported_and_a_restored_log_stays_equal_to_the_original() {
     for seed in 1..=40 {
         let mut draw = seed;
         let mut log = log();
         let mut restored = log.clone();
         // All events ever pushed, by owner.
-        let mut told: BTreeMap<Owner, Vec<u64>> = BTreeMap::new();
+        let mut pushed: BTreeMap<Owner, Vec<u64>> = BTreeMap::new();
         for revision in 1..=200 {
             let greedy = drawn(&mut draw, 3) == 0;
             let count = drawn(&mut draw, 4) + if greedy { drawn(&mut draw, 12) } else { 0 };
@@ -130,7 +130,7 @@ fn no_gap_is_silent_and_a_restored_log_goes_on_as_the_others_do() {
                 .collect();
             for owner in &owners {
                 let owner = Some(JobId(*owner)).filter(|job| job.get() > 0);
-                told.entry(owner).or_default().push(revision);
+                pushed.entry(owner).or_default().push(revision);
             }
             log.push(Revision(revision), events(revision, &owners));
             restored.push(Revision(revision), events(revision, &owners));
@@ -142,14 +142,14 @@ fn no_gap_is_silent_and_a_restored_log_goes_on_as_the_others_do() {
             assert!(log.iter().eq(restored.iter()), "seed {seed}, {revision}");
             assert_eq!(log.losses(), restored.losses(), "seed {seed}, {revision}");
             assert_eq!(log.floor(), restored.floor(), "seed {seed}, {revision}");
-            check(&log, &told);
+            check(&log, &pushed);
         }
     }
 }
 
 /// Every reader of missing events is refused; a reader refused although nothing is missing asked from below
 /// the floor.
-fn check(log: &EventLog, told: &BTreeMap<Owner, Vec<u64>>) {
+fn check(log: &EventLog, pushed: &BTreeMap<Owner, Vec<u64>>) {
     let newest = log.newest().map_or(0, Revision::get);
     assert!(
         log.len()
@@ -158,11 +158,11 @@ fn check(log: &EventLog, told: &BTreeMap<Owner, Vec<u64>>) {
                 .max(log.iter().last().map_or(0, |(_, it)| it.len()))
     );
     let mut lost_by_any = 0;
-    for (owner, told) in told {
+    for (owner, pushed) in pushed {
         let kept = kept(log, *owner);
-        assert!(told.ends_with(&kept), "only the oldest events are lost");
-        let lost = told.len() - kept.len();
-        let newest_lost = told[..lost].last().copied().unwrap_or(0);
+        assert!(pushed.ends_with(&kept), "only the oldest events are lost");
+        let lost = pushed.len() - kept.len();
+        let newest_lost = pushed[..lost].last().copied().unwrap_or(0);
         lost_by_any = lost_by_any.max(newest_lost);
         let Some(job) = owner else { continue };
         for from in 0..=newest {

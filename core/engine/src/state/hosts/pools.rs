@@ -66,8 +66,8 @@ impl Pools {
     }
 
     /// Replaces the contribution of a host with its current one.
-    pub(crate) fn count(&mut self, host: &Host, book: &HealthState, rules: &RuleSet) {
-        let now = Contribution::of(host, book, rules);
+    pub(crate) fn count(&mut self, host: &Host, health: &HealthState, rules: &RuleSet) {
+        let now = Contribution::of(host, health, rules);
         if self.hosts.get(&host.id) == Some(&now) {
             return;
         }
@@ -135,14 +135,14 @@ impl Pools {
 }
 
 impl Contribution {
-    fn of(host: &Host, book: &HealthState, rules: &RuleSet) -> Self {
+    fn of(host: &Host, health: &HealthState, rules: &RuleSet) -> Self {
         Self {
             pool: Arc::from(pool_of(host)),
             driver: { host.labels.get(DRIVER_LABEL) }.map(|driver| Arc::from(driver.as_str())),
             gpus: size(host.gpus.len()),
             is_in_service: host.accepts_work(),
-            is_in_repair: book.phase(&Component::Host(host.id)) == Phase::Repairing,
-            out: OutOfPlacement::of(host, book, rules, None),
+            is_in_repair: health.phase(&Component::Host(host.id)) == Phase::Repairing,
+            out: OutOfPlacement::of(host, health, rules, None),
         }
     }
 
@@ -166,14 +166,14 @@ impl Contribution {
 impl OutOfPlacement {
     /// Returns what is out of placement on a host, excluding a component: all of its GPUs if a rule blocks
     /// the host.
-    fn of(host: &Host, book: &HealthState, rules: &RuleSet, but: Option<&Component>) -> Self {
+    fn of(host: &Host, health: &HealthState, rules: &RuleSet, but: Option<&Component>) -> Self {
         let mut out = Self::default();
         let itself = Component::Host(host.id);
         if but == Some(&itself) {
             return out;
         }
         let weight = |component: &Component| {
-            let condition = book.condition(component);
+            let condition = health.condition(component);
             condition.and_then(|condition| weight_of(rules, condition))
         };
         if let Some(weight) = weight(&itself) {

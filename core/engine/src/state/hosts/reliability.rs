@@ -49,7 +49,7 @@ mod tests {
     /// 1,024 GPUs on 128 hosts at 6.5 failures in 1,000 host-days: once in 28.8 hours. Young's formula gives
     /// 24 minutes for saves of 10 s and 59 for 60 s; Daly subtracts two thirds of a save.
     #[test]
-    fn the_advice_is_youngs_less_what_daly_takes_off() {
+    fn the_suggested_checkpoint_interval_is_youngs_with_dalys_correction() {
         let known = Reliability::default();
         let mean = known.mean_time_ms(128);
         assert_eq!(mean / 360_000, 288);

@@ -33,10 +33,10 @@ impl WaitingClass {
         let name = job.spec.queue.as_str();
         let queue = queues.get(name);
         let order = queue.map_or_else(QueueOrder::default, |queue| queue.config.order);
-        let tells_users_apart = order == QueueOrder::Fair || limits_users(queues, name);
+        let separates_users = order == QueueOrder::Fair || limits_users(queues, name);
         let line = Self {
             queue: queue.map_or_else(|| Arc::from(name), |queue| Arc::clone(&queue.name)),
-            user: tells_users_apart.then(|| Arc::from(job.spec.user.as_str())),
+            user: separates_users.then(|| Arc::from(job.spec.user.as_str())),
             shape: PlacementClass::of(job),
         };
         let priority = match order {

@@ -64,7 +64,7 @@ impl Index {
     }
 
     /// Removes an ended dependency of a job; true if none is left.
-    pub(crate) fn let_go(&mut self, job: JobId, ended: JobId) -> bool {
+    pub(crate) fn remove_dependency(&mut self, job: JobId, ended: JobId) -> bool {
         remove(&mut self.open_dependencies.dependents, ended, job);
         remove(&mut self.open_dependencies.open, job, ended);
         !self.is_held(job)

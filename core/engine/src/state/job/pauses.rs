@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_halt_lies_between_two_times() {
+    fn pauses_are_clipped_to_a_time_range() {
         let pause = pause(10, 20);
         let within = |from, until| pause.within_ms(TimeMs(from), TimeMs(until));
         assert_eq!(

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_always_held_as_much_counts_with_that() {
+    fn the_average_of_constant_usage_is_that_usage() {
         let half_life_ms = 3_600_000;
         let history = History::default().at(TimeMs(half_life_ms * 50), 8, half_life_ms);
         let average = history.average_gpus_milli(half_life_ms);

@@ -20,10 +20,10 @@ impl Runner {
         let rule: String = args.positional()?;
         let severity: String = args.optional()?.unwrap_or_else(|| "fatal".to_owned());
         let incarnation = args.key_or("incarnation", 1)?;
-        let heard = self.cluster.state.health.acknowledged(host, incarnation);
+        let acknowledged = self.cluster.state.health.acknowledged(host, incarnation);
         let code: Option<u32> = args.key("xid")?;
         let finding = Finding {
-            sequence: args.key_or("seq", heard + 1)?,
+            sequence: args.key_or("seq", acknowledged + 1)?,
             metric: rule.clone(),
             rule,
             component,

@@ -171,7 +171,7 @@ fn the_smallest_split_with_the_least_load_is_chosen() {
 }
 
 #[test]
-fn bad_cells_are_passed_by_as_far_as_nobody_misses_the_good_ones() {
+fn bad_cells_are_avoided_unless_others_are_guaranteed_the_good_ones() {
     let quotas = [("a", vec![cells("host", "H100", 8, 3)])];
     let mut cluster = configured(&quotas);
     for host in [1, 2, 3] {

@@ -100,7 +100,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn everybody_gets_what_is_owed_at_any_moment(seed in any::<u64>()) {
+    fn every_guarantee_can_be_served_at_any_moment(seed in any::<u64>()) {
         let mut draw = Draw(seed);
         let cluster = draw_cluster(&mut draw);
         let empty = Allocation::rebuild(&cluster.state);
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn no_binding_that_is_allowed_takes_what_others_are_owed(seed in any::<u64>()) {
+    fn no_allowed_binding_breaks_the_guarantees_of_others(seed in any::<u64>()) {
         let mut draw = Draw(seed);
         let cluster = draw_cluster(&mut draw);
         let mut allocation = Allocation::rebuild(&cluster.state);
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn loads_and_hosts_that_change_leave_what_a_rebuild_gives(seed in any::<u64>()) {
+    fn changes_of_loads_and_hosts_equal_a_rebuild(seed in any::<u64>()) {
         let mut draw = Draw(seed);
         let mut cluster = draw_cluster(&mut draw);
         cluster.observer.enabled = true;

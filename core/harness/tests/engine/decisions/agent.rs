@@ -121,7 +121,7 @@ impl goldenscript::Runner for AgentRunner {
                 host: HostId(1),
                 tasks: tasks
                     .iter()
-                    .map(|(key, said)| assignment(key, said))
+                    .map(|(key, text)| assignment(key, text))
                     .collect::<Result<_, _>>()?,
             }),
             Command::Stream => {
@@ -186,11 +186,11 @@ impl AgentRunner {
     /// The journal must read the same as written and as shortened by the agent.
     fn restart(&mut self, found: &BTreeMap<String, String>) -> Result<String, Box<dyn Error>> {
         let mut alive = Vec::new();
-        for (key, said) in found {
-            let (said, phase) = said.rsplit_once(':').ok_or("expected assignment:phase")?;
-            let known = said.strip_suffix(",unknown");
+        for (key, text) in found {
+            let (text, phase) = text.rsplit_once(':').ok_or("expected assignment:phase")?;
+            let known = text.strip_suffix(",unknown");
             let key = key.split_once('@').map_or(key.as_str(), |(key, _)| key);
-            let assignment = assignment(key, known.unwrap_or(said))?;
+            let assignment = assignment(key, known.unwrap_or(text))?;
             let key = assignment.key;
             alive.push(DiscoveredAttempt {
                 key,
@@ -277,9 +277,9 @@ fn task_key(text: &str) -> Result<TaskKey, Box<dyn Error>> {
 
 /// `12`, `12,stop:5000`, `12,ended`, `12,gpu:3`, `12,grace:300000`, `12,gang`, `12,gang,released,port:29500`,
 /// `12,master:a,host:a,host:b`, `12,master:a,awaits-port`.
-fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
+fn assignment(key: &str, text: &str) -> Result<TaskAssignment, Box<dyn Error>> {
     let key = task_key(key)?;
-    let mut parts = said.split(',');
+    let mut parts = text.split(',');
     let epoch = parts.next().ok_or("expected an epoch")?.parse()?;
     let mut assignment = TaskAssignment {
         key,

@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn explain_names_what_the_decision_met(
+    fn explain_agrees_with_the_decision(
         entropies in prop::collection::vec(any::<u64>(), 0..120),
     ) {
         let state = state_after(&entropies);

@@ -447,11 +447,11 @@ impl ReactorRunner {
 
     fn status(
         &self,
-        told: &BTreeMap<String, String>,
+        entries: &BTreeMap<String, String>,
         epoch: Option<AttemptEpoch>,
     ) -> Result<WorkerStatus, Box<dyn Error>> {
         let mut status = WorkerStatus::default();
-        for (what, said) in told {
+        for (what, reported) in entries {
             match what.split_once('/') {
                 Some((host, index)) if host.starts_with("node-") => {
                     let host = self
@@ -463,12 +463,12 @@ impl ReactorRunner {
                         .gpus
                         .get(index.parse::<usize>()?)
                         .ok_or("no such GPU")?;
-                    status.gpus.push((gpu.uuid, gpu_health(said)));
+                    status.gpus.push((gpu.uuid, gpu_health(reported)));
                 }
                 Some((job, task)) => {
                     status
                         .tasks
-                        .push(self.task(job, task.parse()?, said, epoch)?)
+                        .push(self.task(job, task.parse()?, reported, epoch)?)
                 }
                 None => return Err(format!("neither task nor GPU: {what}").into()),
             }
@@ -480,7 +480,7 @@ impl ReactorRunner {
         &self,
         job: &str,
         task: u32,
-        said: &str,
+        reported: &str,
         epoch: Option<AttemptEpoch>,
     ) -> Result<TaskStatus, Box<dyn Error>> {
         let id = self.named.job(job)?;
@@ -489,9 +489,9 @@ impl ReactorRunner {
         let attempt = job.unit(unit).and_then(|unit| unit.attempt.as_deref());
         let of_task = attempt.map(|attempt| attempt.epoch_of(TaskIndex(task)));
         let current = of_task.unwrap_or_default();
-        let damaged = said.strip_prefix("damaged:").map(damages).transpose()?;
+        let damaged = reported.strip_prefix("damaged:").map(damages).transpose()?;
         let damaged = damaged.unwrap_or_default();
-        let (phase, checkpoints) = match said.split_once(':') {
+        let (phase, checkpoints) = match reported.split_once(':') {
             Some(("damaged", _)) => (WorkerTaskPhase::Running, Vec::new()),
             Some(("exited", code)) => (
                 WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
@@ -510,7 +510,7 @@ impl ReactorRunner {
                 },
                 Vec::new(),
             ),
-            _ if said == "prepared" => {
+            _ if reported == "prepared" => {
                 (WorkerTaskPhase::Prepared { master_port: None }, Vec::new())
             }
             Some(("saved", steps)) => (WorkerTaskPhase::Running, checkpoints(steps)?),
@@ -521,15 +521,15 @@ impl ReactorRunner {
             Some(("unstartable", error)) => {
                 (WorkerTaskPhase::Exited(unstartable(error)), Vec::new())
             }
-            _ if said == "running" => (WorkerTaskPhase::Running, Vec::new()),
-            _ if said == "starting" => (WorkerTaskPhase::Starting, Vec::new()),
-            _ if said == "gone" => (
+            _ if reported == "running" => (WorkerTaskPhase::Running, Vec::new()),
+            _ if reported == "starting" => (WorkerTaskPhase::Starting, Vec::new()),
+            _ if reported == "gone" => (
                 WorkerTaskPhase::Gone {
                     detail: "its supervisor vanished".to_owned(),
                 },
                 Vec::new(),
             ),
-            _ => return Err(format!("no phase {said}").into()),
+            _ => return Err(format!("no phase {reported}").into()),
         };
         Ok(TaskStatus {
             key: TaskKey {
@@ -569,12 +569,12 @@ impl ReactorRunner {
     }
 }
 
-fn gpu_health(said: &str) -> GpuHealth {
-    if said == "healthy" {
+fn gpu_health(reported: &str) -> GpuHealth {
+    if reported == "healthy" {
         return GpuHealth::Healthy;
     }
     GpuHealth::Faulted {
-        signal: said.to_owned(),
+        signal: reported.to_owned(),
         detail: "as reported by its driver".to_owned(),
     }
 }

@@ -9,7 +9,7 @@ fn often(times: u32, span_ms: u64) -> Option<Frequency> {
 }
 
 #[test]
-fn figures_are_as_the_shipped_file_says() {
+fn the_shipped_file_has_the_expected_figures() {
     let set = shipped();
     for (id, expected) in [
         (XID_REPEAT, often(5, DAY_MS)),
@@ -74,7 +74,7 @@ fn a_figure_may_be_another_one() {
 
 #[test]
 fn what_the_state_cannot_count_is_refused_with_the_way_out() {
-    for (id, from, to, told) in [
+    for (id, from, to, message) in [
         (
             XID_REPEAT,
             "bursts >= 1, 5 in 24h",
@@ -146,10 +146,10 @@ fn what_the_state_cannot_count_is_refused_with_the_way_out() {
     ] {
         let text = RuleSet::edited_text(id, from, to);
         let error = RuleSet::parse(&text).expect_err(to);
-        let told = told.replace("LINE", &error.line.to_string());
+        let message = message.replace("LINE", &error.line.to_string());
         assert!(
-            error.to_string().contains(&told),
-            "{error}\nshould be\n{told}"
+            error.to_string().contains(&message),
+            "{error}\nshould be\n{message}"
         );
     }
 }
@@ -163,7 +163,7 @@ fn the_rails_are_the_files() {
     assert_eq!(limits.expect("it is right").soft_hour_permille, 80);
     let limits = of("breaker_s = 1800", "breaker_s = 60");
     assert_eq!(limits.expect("it is right").breaker_ms, MINUTE_MS);
-    for (from, to, told) in [
+    for (from, to, message) in [
         (
             "per_job = 2",
             "per_job = 65",
@@ -183,10 +183,10 @@ fn the_rails_are_the_files() {
         ("per_tenant", "per_job", "duplicate entry"),
     ] {
         let error = of(from, to).expect_err(to);
-        let told = told.replace("LINE", &error.line.to_string());
+        let message = message.replace("LINE", &error.line.to_string());
         assert!(
-            error.to_string().contains(&told),
-            "{error}\nshould be\n{told}"
+            error.to_string().contains(&message),
+            "{error}\nshould be\n{message}"
         );
     }
     let twice = format!("{}[rails]\n", RuleSet::SHIPPED_TEXT);

@@ -263,7 +263,7 @@ fn another_file_that_ships_is_another_version() {
 }
 
 #[test]
-fn what_is_our_own_figure_is_only_observed_and_every_figure_has_a_source() {
+fn proposed_figures_are_only_observed_and_every_figure_has_a_source() {
     // Our own, and in force: it restricts placement while it lasts, stops nothing, and cannot hold for most
     // hosts at once.
     const IN_FORCE: &str = "clock_skew";
@@ -335,9 +335,9 @@ fatal_actions = ["kill"]
 fatal_block = "gpu""#;
 
 #[test]
-fn a_wrong_file_is_told_where_and_what_would_be_right() {
+fn an_error_in_a_rules_file_names_the_line_and_the_correction() {
     assert_eq!(parse::file(RULE).expect("it is right").rules.len(), 1);
-    for (from, to, told) in [
+    for (from, to, message) in [
         (
             "format = 1",
             "format = 2",
@@ -455,7 +455,7 @@ fn a_wrong_file_is_told_where_and_what_would_be_right() {
         let text = RULE.replacen(from, to, 1);
         assert_ne!(text, RULE, "{from}");
         let error = mistake(&text).to_string();
-        assert!(error.contains(told), "{error}\nshould be\n{told}");
+        assert!(error.contains(message), "{error}\nshould be\n{message}");
     }
     let twice = format!("{RULE}{}", RULE.replacen("format = 1", "", 1));
     let error = mistake(&twice).to_string();
@@ -481,7 +481,7 @@ fn finding(rule: &str, metric: &str, measured: i64, hours: u64) -> Finding {
 }
 
 #[test]
-fn a_dry_run_tells_what_a_new_set_adds_and_drops() {
+fn a_dry_run_reports_what_a_new_set_adds_and_drops() {
     let old = shipped();
     let mut new = old.clone();
     let change = |set: &mut RuleSet, id: &str, edit: fn(&mut Rule)| {
@@ -509,14 +509,17 @@ fn a_dry_run_tells_what_a_new_set_adds_and_drops() {
         over,
     ];
     let result = dry_run(&old, &new, &history);
-    let told = |blocks: &[WouldBlock]| -> Vec<String> {
+    let would_block = |blocks: &[WouldBlock]| -> Vec<String> {
         blocks
             .iter()
             .map(|it| format!("{} {}", it.rule, it.scope))
             .collect()
     };
-    assert_eq!(told(&result.added), ["pcie_fatal host"]);
-    assert_eq!(told(&result.dropped), ["ecc_unc_volatile gpu", "raid host"]);
+    assert_eq!(would_block(&result.added), ["pcie_fatal host"]);
+    assert_eq!(
+        would_block(&result.dropped),
+        ["ecc_unc_volatile gpu", "raid host"]
+    );
     assert_eq!(
         (result.kept, result.without_rule, result.findings),
         (1, 1, 5)

@@ -5,20 +5,20 @@ use super::*;
 fn site(table: &str, from: &str, to: &str) -> Site {
     let mut site = Site::new();
     site.rules = RuleSet::edited(table, from, to);
-    site.book.adopt_rules(&site.rules);
+    site.health.adopt_rules(&site.rules);
     site
 }
 
 #[test]
-fn page_faults_block_as_often_as_their_rule_says() {
+fn the_rule_sets_after_how_many_page_faults_a_gpu_is_blocked() {
     let play = |from: &str, to: &str| {
         let mut site = site("xid31_same_gpu", from, to);
         let users = ["ann", "bob", "eve"];
-        let told = (1..).zip(users).map(|(job, user)| {
+        let output = (1..).zip(users).map(|(job, user)| {
             site.job = Some((job, user));
             site.xid(31, gpu(1, 0), job * 2 * HOUR_MS)
         });
-        told.collect::<Vec<_>>().join("; ")
+        output.collect::<Vec<_>>().join("; ")
     };
     let three = play("2 in 24h", "3 in 24h");
     assert_eq!(three, "; ; g1.0 blocked(auto), check g1.0");
@@ -28,12 +28,12 @@ fn page_faults_block_as_often_as_their_rule_says() {
 }
 
 #[test]
-fn repairs_are_too_many_as_the_rule_says() {
+fn the_rule_sets_how_many_repairs_are_too_many() {
     let play = |from: &str, to: &str| {
         let mut site = site("remediations", from, to);
         for at in 0..5 {
             let now = TimeMs(at * HOUR_MS);
-            site.book.repaired(&gpu(1, 0), DeviceAction::Reset, now);
+            site.health.repaired(&gpu(1, 0), DeviceAction::Reset, now);
         }
         site.reading("ecc_unc_volatile", gpu(1, 0), Severity::Fatal, DAY_MS)
     };
@@ -45,15 +45,15 @@ fn repairs_are_too_many_as_the_rule_says() {
 }
 
 #[test]
-fn reboots_are_too_many_as_the_head_of_the_file_says() {
+fn the_head_of_the_file_sets_how_many_reboots_are_too_many() {
     let play = |head: &str| {
         let mut site = Site::new();
         let text = RuleSet::SHIPPED_TEXT.replacen("reboots_max = 2", head, 1);
         site.rules = RuleSet::parse(&text).expect("it parses");
-        site.book.adopt_rules(&site.rules);
+        site.health.adopt_rules(&site.rules);
         for at in 0..2 {
             let now = TimeMs(at * HOUR_MS);
-            site.book.repaired(&host(1), DeviceAction::Reboot, now);
+            site.health.repaired(&host(1), DeviceAction::Reboot, now);
         }
         site.reading("gpu_lost", gpu(1, 0), Severity::Fatal, DAY_MS)
     };
@@ -68,7 +68,7 @@ fn fleet(site: &mut Site) -> TimeMs {
     for of in 0..100u32 {
         for task in 0..40u32 {
             let now = TimeMs(u64::from(task) * 61 * SECOND_MS);
-            site.book.started(HostId(of), now);
+            site.health.started(HostId(of), now);
             if of == 7 && task.is_multiple_of(4) {
                 let on = FailedEnd {
                     at: now,
@@ -88,11 +88,11 @@ fn a_lemon_is_one_from_the_score_of_its_rule_on() {
         let mut site = site("lemon", from, to);
         let now = fleet(&mut site);
         let rules = site.rules.clone();
-        let lemons = site.book.lemons(&rules, now, &Excludes::new()).len();
-        let told = site.with_place(7, |book, rules, place| {
-            told(&book.drain_lemon(rules, HostId(7), place, &Excludes::new(), now))
+        let lemons = site.health.lemons(&rules, now, &Excludes::new()).len();
+        let output = site.with_place(7, |health, rules, place| {
+            describe(&health.drain_lemon(rules, HostId(7), place, &Excludes::new(), now))
         });
-        (lemons, told)
+        (lemons, output)
     };
     let ((none, nothing), (one, drained)) = (
         play("score_milli >= 3000", "score_milli >= 3001"),
@@ -100,23 +100,23 @@ fn a_lemon_is_one_from_the_score_of_its_rule_on() {
     );
     assert_eq!((none, nothing.as_str()), (0, ""));
     assert_eq!((one, drained.as_str()), (1, "h7 draining, check h7"));
-    let (_, told_only) = play("fatal_block = \"host_at_task_end\"\n", "");
-    assert_eq!(told_only, "alert h7");
+    let (_, alert_only) = play("fatal_block = \"host_at_task_end\"\n", "");
+    assert_eq!(alert_only, "alert h7");
 }
 
 #[test]
-fn a_host_flaps_as_its_rule_says() {
+fn the_rule_sets_when_a_host_is_flapping() {
     let play = |from: &str, to: &str| {
         let mut site = site("flapping", from, to);
-        let told = [0, 8].map(|minute| {
-            site.with_place(1, |book, rules, place| {
+        let output = [0, 8].map(|minute| {
+            site.with_place(1, |health, rules, place| {
                 let now = TimeMs(minute * MINUTE_MS);
-                told(&book.fell_silent(rules, place.host, &[], now))
+                describe(&health.fell_silent(rules, place.host, &[], now))
             })
         });
-        let condition = site.book.condition(&host(1));
+        let condition = site.health.condition(&host(1));
         let restrictions = condition.and_then(|it| it.holds.first().map(|held| held.what));
-        (told.join("; "), restrictions)
+        (output.join("; "), restrictions)
     };
     assert_eq!(play("3 in 10m", "4 in 10m"), ("; ".to_owned(), None));
     assert_eq!(play("3 in 10m", "2 in 7m"), ("; ".to_owned(), None));
@@ -130,18 +130,18 @@ fn a_host_flaps_as_its_rule_says() {
         }
     }
     for minute in [0, 8] {
-        site.with_place(1, |book, rules, place| {
+        site.with_place(1, |health, rules, place| {
             let now = TimeMs(minute * MINUTE_MS);
-            book.fell_silent(rules, place.host, &[], now)
+            health.fell_silent(rules, place.host, &[], now)
         });
     }
-    let kept = site.book.condition(&host(1)).expect("it is known").held();
+    let kept = site.health.condition(&host(1)).expect("it is known").held();
     let everything = Some(muster_model::health::Hold::Everything);
     assert_eq!(kept.map(|held| held.what), everything);
 }
 
 #[test]
-fn rails_are_as_wide_as_the_file_says() {
+fn the_file_sets_the_limits_of_the_guard_rails() {
     let blocked = |from: &str, to: &str| {
         let mut site = site("rails", from, to);
         for of in 0..60 {
@@ -173,8 +173,8 @@ fn jobs_and_tenants_have_the_budgets_of_the_file() {
             open_end(&mut site, &end(100, "ann", round, u64::from(round)));
             let on = end(job, "eve", round, u64::from(round));
             let found = found(Class::Gpu, gpu(round, 0), Measure::BlockForCheck);
-            let effects = site.with_place(round, |book, rules, place| {
-                told(&book.ended(rules, &found, &on, place))
+            let effects = site.with_place(round, |health, rules, place| {
+                describe(&health.ended(rules, &found, &on, place))
             });
             blocked += u32::from(effects.contains("blocked"));
         }
@@ -186,18 +186,18 @@ fn jobs_and_tenants_have_the_budgets_of_the_file() {
 }
 
 #[test]
-fn a_breaker_waits_as_long_as_the_file_says_also_when_it_is_set_anew() {
+fn the_file_sets_the_wait_of_a_breaker_also_when_it_is_set_again() {
     let mut site = Site::new();
     for of in 0..10 {
         for index in 0..8 {
             site.reading("xid31_same_gpu", gpu(of, index), Severity::Fatal, 0);
         }
     }
-    let is_tripped = |site: &Site| site.book.rails().tripped().count() == 1;
-    site.book.tick(TimeMs(MINUTE_MS + 1));
+    let is_tripped = |site: &Site| site.health.rails().tripped().count() == 1;
+    site.health.tick(TimeMs(MINUTE_MS + 1));
     assert!(is_tripped(&site));
     site.rules = RuleSet::edited("rails", "breaker_s = 1800", "breaker_s = 60");
-    site.book.adopt_rules(&site.rules);
-    let told = told(&site.book.tick(TimeMs(MINUTE_MS + 1)));
-    assert_eq!((told.as_str(), is_tripped(&site)), ("closed all", false));
+    site.health.adopt_rules(&site.rules);
+    let output = describe(&site.health.tick(TimeMs(MINUTE_MS + 1)));
+    assert_eq!((output.as_str(), is_tripped(&site)), ("closed all", false));
 }

@@ -18,7 +18,7 @@ mod figures;
 /// A cluster of 100 hosts with eight GPUs, in racks of ten.
 struct Site {
     rules: RuleSet,
-    book: HealthState,
+    health: HealthState,
     sequences: BTreeMap<HostId, u64>,
     job: Option<(u64, &'static str)>,
     view: PoolView,
@@ -37,11 +37,11 @@ fn host(host: u32) -> Component {
 impl Site {
     fn new() -> Self {
         let rules = RuleSet::shipped().expect("the shipped rules parse");
-        let mut book = HealthState::default();
-        book.adopt_rules(&rules);
+        let mut health = HealthState::default();
+        health.adopt_rules(&rules);
         Self {
             rules,
-            book,
+            health,
             sequences: BTreeMap::new(),
             job: None,
             view: PoolView {
@@ -80,15 +80,15 @@ impl Site {
             is_idle: self.is_idle,
             is_host_idle: self.is_idle,
         };
-        act(&mut self.book, &self.rules, &place)
+        act(&mut self.health, &self.rules, &place)
     }
 
-    fn hear(&mut self, of: u32, mut finding: Finding) -> Vec<Effect> {
+    fn ingest(&mut self, of: u32, mut finding: Finding) -> Vec<Effect> {
         let sequence = self.sequences.entry(HostId(of)).or_default();
         *sequence += 1;
         finding.sequence = *sequence;
-        self.with_place(of, |book, rules, place| {
-            book.ingest(rules, 1, &finding, place)
+        self.with_place(of, |health, rules, place| {
+            health.ingest(rules, 1, &finding, place)
         })
     }
 
@@ -100,7 +100,7 @@ impl Site {
             Component::Rack(_) => 0,
         };
         let finding = finding(rule, component, severity, at);
-        told(&self.hear(of, finding))
+        describe(&self.ingest(of, finding))
     }
 
     /// Applies an XID of a GPU with the severity of its code.
@@ -112,7 +112,7 @@ impl Site {
         let Component::Gpu(gpu) = component else {
             panic!("XIDs are of GPUs");
         };
-        told(&self.hear(gpu.0 as u32 / 8, finding))
+        describe(&self.ingest(gpu.0 as u32 / 8, finding))
     }
 }
 
@@ -140,7 +140,7 @@ fn name(component: &Component) -> String {
     }
 }
 
-fn told(effects: &[Effect]) -> String {
+fn describe(effects: &[Effect]) -> String {
     let one = |effect: &Effect| match effect {
         Effect::Held(component) => format!("held {}", name(component)),
         Effect::Restart { host, rule } => format!("restart {rule} on h{host}"),
@@ -178,7 +178,7 @@ fn admin(event: Event, reason: &str, at: u64, expires_at: Option<u64>) -> Change
 
 /// Single findings and their immediate effects.
 #[test]
-fn a_fault_takes_out_what_is_broken_and_no_more() {
+fn a_fault_blocks_only_the_faulty_component() {
     use Severity::{Degraded, Fatal};
     for (name, play, expected) in [
         (
@@ -328,15 +328,15 @@ fn services_are_started_again_on_few_hosts_at_a_time() {
         site.reading("fabric_manager", host(of), Severity::Fatal, u64::from(of))
     };
     for of in 1..=8 {
-        let told = fails(&mut site, of);
+        let output = fails(&mut site, of);
         assert!(
-            told.ends_with(&format!("restart fabric_manager on h{of}")),
-            "{told}"
+            output.ends_with(&format!("restart fabric_manager on h{of}")),
+            "{output}"
         );
     }
     assert_eq!(fails(&mut site, 9), "h9 suspect, held h9");
     let orders = |site: &Site, of: u32| {
-        let orders = site.book.orders(HostId(of), std::iter::empty());
+        let orders = site.health.orders(HostId(of), std::iter::empty());
         orders.collect::<Vec<_>>()
     };
     let order = orders(&site, 1).remove(0);
@@ -347,9 +347,9 @@ fn services_are_started_again_on_few_hosts_at_a_time() {
     assert!(orders(&site, 9).is_empty());
     let mut done = |of: u32, since| {
         let effects = site
-            .book
+            .health
             .restarted(HostId(of), "fabric_manager", since, TimeMs(60));
-        effects.map(|effects| told(&effects))
+        effects.map(|effects| describe(&effects))
     };
     assert_eq!(done(1, TimeMs(2)), None, "of another order");
     assert_eq!(
@@ -371,16 +371,16 @@ fn services_are_started_again_on_few_hosts_at_a_time() {
         fails(&mut site, of);
     }
     let later = 11 * MINUTE_MS;
-    let told = site.reading("fabric_manager", host(30), Severity::Fatal, later);
-    assert_eq!(told.matches("restart").count(), 8, "{told}");
+    let output = site.reading("fabric_manager", host(30), Severity::Fatal, later);
+    assert_eq!(output.matches("restart").count(), 8, "{output}");
     // Even if nothing else happens: time alone advances the waiting ones.
-    let due = site.book.due(TimeMs(later));
+    let due = site.health.due(TimeMs(later));
     let given_up = TimeMs(later + 10 * MINUTE_MS);
     assert_eq!((due.ticks, due.next), (false, Some(given_up)));
-    assert!(site.book.due(given_up).ticks);
-    let told = super::tests::told(&site.book.tick(given_up));
-    assert_eq!(told.matches("restart").count(), 4, "{told}");
-    assert!(!site.book.due(given_up).ticks);
+    assert!(site.health.due(given_up).ticks);
+    let output = describe(&site.health.tick(given_up));
+    assert_eq!(output.matches("restart").count(), 4, "{output}");
+    assert!(!site.health.due(given_up).ticks);
 }
 
 /// Services of a host that an admin holds are not restarted meanwhile, but once the admin's block has
@@ -389,27 +389,27 @@ fn services_are_started_again_on_few_hosts_at_a_time() {
 fn services_are_started_again_once_an_admins_time_is_over() {
     let mut site = Site::new();
     let block = admin(Event::AdminBlock, "cabling", 0, Some(HOUR_MS));
-    site.book.admin(&host(1), block);
-    let told = site.reading("fabric_manager", host(1), Severity::Fatal, 1);
-    assert_eq!(told, "held h1");
-    assert!(!site.book.due(TimeMs(2)).ticks);
-    site.book.expired(&host(1), TimeMs(HOUR_MS));
-    assert!(site.book.due(TimeMs(HOUR_MS)).ticks);
-    let told = super::tests::told(&site.book.tick(TimeMs(HOUR_MS)));
-    assert_eq!(told, "restart fabric_manager on h1");
+    site.health.admin(&host(1), block);
+    let output = site.reading("fabric_manager", host(1), Severity::Fatal, 1);
+    assert_eq!(output, "held h1");
+    assert!(!site.health.due(TimeMs(2)).ticks);
+    site.health.expired(&host(1), TimeMs(HOUR_MS));
+    assert!(site.health.due(TimeMs(HOUR_MS)).ticks);
+    let output = describe(&site.health.tick(TimeMs(HOUR_MS)));
+    assert_eq!(output, "restart fabric_manager on h1");
 }
 
 /// A component that was repaired as often as the rule allows needs an operator.
 #[test]
-fn what_was_repaired_five_times_in_a_week_is_given_back_by_hand() {
+fn after_five_repairs_in_a_week_only_an_operator_unblocks() {
     let mut site = Site::new();
     for at in 0..5 {
         let now = TimeMs(at * HOUR_MS);
-        site.book.repaired(&gpu(1, 0), DeviceAction::Reset, now);
+        site.health.repaired(&gpu(1, 0), DeviceAction::Reset, now);
     }
-    let told = site.reading("ecc_unc_volatile", gpu(1, 0), Severity::Fatal, DAY_MS);
-    assert_eq!(told, "g1.0 blocked(auto), kill g1.0, alert g1.0");
-    let condition = site.book.condition(&gpu(1, 0)).expect("it is known");
+    let output = site.reading("ecc_unc_volatile", gpu(1, 0), Severity::Fatal, DAY_MS);
+    assert_eq!(output, "g1.0 blocked(auto), kill g1.0, alert g1.0");
+    let condition = site.health.condition(&gpu(1, 0)).expect("it is known");
     assert!(condition.by_hand);
 }
 
@@ -418,44 +418,48 @@ fn what_was_repaired_five_times_in_a_week_is_given_back_by_hand() {
 fn most_clocks_are_not_wrong_at_once() {
     let mut site = Site::new();
     for of in 1..=50 {
-        let told = site.reading("clock_skew", host(of), Severity::Fatal, 0);
-        assert_eq!(told, format!("h{of} suspect, held h{of}"));
+        let output = site.reading("clock_skew", host(of), Severity::Fatal, 0);
+        assert_eq!(output, format!("h{of} suspect, held h{of}"));
     }
-    let told = site.reading("clock_skew", host(51), Severity::Fatal, 1);
+    let output = site.reading("clock_skew", host(51), Severity::Fatal, 1);
     assert!(
-        told.starts_with("h51 suspect, held h1, held h2, "),
-        "{told}"
+        output.starts_with("h51 suspect, held h1, held h2, "),
+        "{output}"
     );
-    assert!(told.ends_with("held h50, alert h51"), "{told}");
-    let told = site.reading("clock_skew", host(52), Severity::Fatal, 2);
-    assert_eq!(told, "h52 suspect, alert h52");
-    let holds = site.book.conditions().filter(|(_, it)| it.held().is_some());
+    assert!(output.ends_with("held h50, alert h51"), "{output}");
+    let output = site.reading("clock_skew", host(52), Severity::Fatal, 2);
+    assert_eq!(output, "h52 suspect, alert h52");
+    let holds = site
+        .health
+        .conditions()
+        .filter(|(_, it)| it.held().is_some());
     assert_eq!(holds.count(), 0);
     let well = site.reading("clock_skew", host(1), Severity::Healthy, 3);
     assert_eq!(well, "h1 healthy");
-    let of_first = site.book.condition(&host(1)).expect("it is known");
+    let of_first = site.health.condition(&host(1)).expect("it is known");
     assert_eq!(of_first.strikes_at(TimeMs(3)), 0);
 }
 
 #[test]
-fn findings_that_are_told_again_count_once() {
+fn repeated_findings_count_once() {
     let mut site = Site::new();
     let mut finding = finding("ecc_unc_volatile", gpu(1, 0), Severity::Fatal, 0);
     finding.sequence = 7;
-    let mut hear = |incarnation| {
-        site.with_place(1, |book, rules, place| {
-            told(&book.ingest(rules, incarnation, &finding, place))
+    let mut ingest = |incarnation| {
+        site.with_place(1, |health, rules, place| {
+            describe(&health.ingest(rules, incarnation, &finding, place))
         })
     };
-    assert_eq!(hear(1), "g1.0 blocked(auto), kill g1.0, reset g1.0");
-    assert_eq!(hear(1), "");
-    let book = &site.book;
+    assert_eq!(ingest(1), "g1.0 blocked(auto), kill g1.0, reset g1.0");
+    assert_eq!(ingest(1), "");
+    let health = &site.health;
     assert_eq!(
-        (book.acknowledged(HostId(1), 1), book.findings().count()),
+        (health.acknowledged(HostId(1), 1), health.findings().count()),
         (7, 1)
     );
     assert_eq!(
-        book.condition(&gpu(1, 0))
+        health
+            .condition(&gpu(1, 0))
             .expect("it is known")
             .strikes
             .at(TimeMs(0)),
@@ -479,27 +483,27 @@ fn page_faults_of_two_users_block_the_gpu_and_a_buggy_job_none() {
         assert_eq!(site.xid(31, gpu(of, 0), u64::from(of) * MINUTE_MS), "");
         assert_eq!(site.xid(45, gpu(of, 0), u64::from(of) * MINUTE_MS + 1), "");
     }
-    assert_eq!(site.book.conditions().count(), 0);
+    assert_eq!(site.health.conditions().count(), 0);
     // A single job's, repeatedly on one GPU: it is checked when idle, and never blocked; it is not suspect
     // any more once the job has them elsewhere too.
     let mut site = Site::new();
     site.job = Some((1, "ann"));
     assert_eq!(site.xid(31, gpu(1, 0), 0), "");
     assert_eq!(site.xid(31, gpu(1, 0), HOUR_MS), "g1.0 suspect, check g1.0");
-    site.book.want(&gpu(1, 0), DeviceAction::Check);
-    let due = site.book.due(TimeMs(HOUR_MS));
+    site.health.want(&gpu(1, 0), DeviceAction::Check);
+    let due = site.health.due(TimeMs(HOUR_MS));
     assert_eq!(due.work, [gpu(1, 0)]);
     assert_eq!(site.xid(31, gpu(2, 0), 2 * HOUR_MS), "g1.0 healthy");
-    assert_eq!(site.book.wanted(&gpu(1, 0)), None);
+    assert_eq!(site.health.wanted(&gpu(1, 0)), None);
     // A component that has just passed its check is not checked again.
     let mut site = Site::new();
     site.job = Some((1, "ann"));
     site.xid(31, gpu(1, 0), 0);
     site.xid(31, gpu(1, 0), HOUR_MS);
     let (one, at) = (gpu(1, 0), TimeMs(HOUR_MS + 1));
-    site.book.work(&one, Event::CheckBegan, "gemm", at);
-    site.book.work(&one, Event::CheckPassed, "gemm", at);
-    site.book.tick(at);
+    site.health.work(&one, Event::CheckBegan, "gemm", at);
+    site.health.work(&one, Event::CheckPassed, "gemm", at);
+    site.health.tick(at);
     assert_eq!(site.xid(31, gpu(1, 0), 2 * HOUR_MS), "");
 }
 
@@ -516,43 +520,43 @@ fn the_way_back_is_repair_check_and_probation() {
     let mut site = Site::new();
     let one = gpu(1, 0);
     site.xid(48, one.clone(), 0);
-    let book = &mut site.book;
+    let health = &mut site.health;
     let at = |minutes: u64| TimeMs(minutes * MINUTE_MS);
     assert_eq!(
-        told(&book.work(&one, Event::RepairBegan, "reset", at(1))),
+        describe(&health.work(&one, Event::RepairBegan, "reset", at(1))),
         "g1.0 repairing"
     );
     assert_eq!(
-        told(&book.repaired(&one, DeviceAction::Reset, at(2))),
+        describe(&health.repaired(&one, DeviceAction::Reset, at(2))),
         "g1.0 checking"
     );
     assert_eq!(
-        told(&book.work(&one, Event::CheckPassed, "gemm", at(3))),
+        describe(&health.work(&one, Event::CheckPassed, "gemm", at(3))),
         "g1.0: not before 900000ms"
     );
     assert_eq!(
-        told(&book.work(&one, Event::CheckPassed, "gemm", at(15))),
+        describe(&health.work(&one, Event::CheckPassed, "gemm", at(15))),
         "g1.0 probation"
     );
-    assert_eq!(told(&book.tick(at(20))), "");
-    assert_eq!(told(&book.succeeded(&one, at(20))), "g1.0 healthy");
+    assert_eq!(describe(&health.tick(at(20))), "");
+    assert_eq!(describe(&health.succeeded(&one, at(20))), "g1.0 healthy");
     // The second time a success is not enough.
     assert_eq!(
         site.xid(62, gpu(1, 0), 30 * MINUTE_MS),
         "g1.0 blocked(auto), kill g1.0, reset g1.0"
     );
-    let book = &mut site.book;
-    book.work(&one, Event::CheckBegan, "gemm", at(95));
+    let health = &mut site.health;
+    health.work(&one, Event::CheckBegan, "gemm", at(95));
     assert_eq!(
-        told(&book.work(&one, Event::CheckPassed, "gemm", at(95))),
+        describe(&health.work(&one, Event::CheckPassed, "gemm", at(95))),
         "g1.0 probation"
     );
-    assert_eq!(told(&book.succeeded(&one, at(100))), "");
-    assert_eq!(told(&book.tick(at(95 + 360))), "g1.0 healthy");
+    assert_eq!(describe(&health.succeeded(&one, at(100))), "");
+    assert_eq!(describe(&health.tick(at(95 + 360))), "g1.0 healthy");
 }
 
 #[test]
-fn what_a_reading_blocked_a_reading_ends() {
+fn a_healthy_reading_ends_a_block_by_its_rule() {
     let mut site = Site::new();
     let nic = Component::Nic {
         host: HostId(1),
@@ -585,29 +589,29 @@ fn what_a_reading_blocked_a_reading_ends() {
 /// A component suspected by two rules is suspect until neither suspects it, and the action of one is done
 /// although the other is over.
 #[test]
-fn what_two_rules_suspect_is_suspect_until_neither_does() {
+fn a_component_suspected_by_two_rules_is_suspect_until_both_clear() {
     use Severity::{Degraded, Healthy};
     let mut site = Site::new();
     let one = || gpu(1, 0);
-    let told = site.reading("hw_slowdown", one(), Degraded, 0);
-    assert_eq!(told, "g1.0 suspect, held g1.0");
-    let told = site.reading("gpu_recovery_peers", one(), Degraded, 1);
-    assert_eq!(told, "held g1.0");
+    let output = site.reading("hw_slowdown", one(), Degraded, 0);
+    assert_eq!(output, "g1.0 suspect, held g1.0");
+    let output = site.reading("gpu_recovery_peers", one(), Degraded, 1);
+    assert_eq!(output, "held g1.0");
     assert_eq!(site.reading("hw_slowdown", one(), Healthy, 2), "held g1.0");
     let accused_by = |site: &Site| {
-        let condition = site.book.condition(&one()).expect("it is known");
+        let condition = site.health.condition(&one()).expect("it is known");
         condition.accusation().map(|it| it.rule.clone())
     };
     assert_eq!(accused_by(&site).as_deref(), Some("gpu_recovery_peers"));
-    let told = site.reading("gpu_recovery_peers", one(), Healthy, 3);
-    assert_eq!(told, "g1.0 healthy, held g1.0");
+    let output = site.reading("gpu_recovery_peers", one(), Healthy, 3);
+    assert_eq!(output, "g1.0 healthy, held g1.0");
     // In the other order, and with a check that one of them requires.
     site.reading("hw_slowdown", one(), Degraded, 4);
-    let told = site.reading("clock_low", one(), Degraded, 5);
-    assert_eq!(told, "check g1.0");
-    site.book.want(&one(), DeviceAction::Check);
+    let output = site.reading("clock_low", one(), Degraded, 5);
+    assert_eq!(output, "check g1.0");
+    site.health.want(&one(), DeviceAction::Check);
     assert_eq!(site.reading("hw_slowdown", one(), Healthy, 6), "held g1.0");
-    assert_eq!(site.book.due(TimeMs(6)).work, [one()], "it is still due");
+    assert_eq!(site.health.due(TimeMs(6)).work, [one()], "it is still due");
     assert_eq!(accused_by(&site).as_deref(), Some("clock_low"));
     // Replaced rules no longer suspect anything, and others still do.
     let mut site = Site::new();
@@ -619,48 +623,48 @@ fn what_two_rules_suspect_is_suspect_until_neither_does() {
         rules
     };
     let fewer = without(&site.rules, "hw_slowdown");
-    let told = |effects: Vec<Effect>| super::tests::told(&effects);
+    let output = |effects: Vec<Effect>| describe(&effects);
     assert_eq!(
-        told(site.book.apply_new_rules(&fewer, TimeMs(2))),
+        output(site.health.apply_new_rules(&fewer, TimeMs(2))),
         "held g1.0"
     );
     let none = without(&fewer, "gpu_recovery_peers");
     assert_eq!(
-        told(site.book.apply_new_rules(&none, TimeMs(3))),
+        output(site.health.apply_new_rules(&none, TimeMs(3))),
         "g1.0 healthy, held g1.0"
     );
 }
 
 /// The restriction of a worse finding is not kept by one that requires less.
 #[test]
-fn what_is_kept_off_follows_the_finding() {
+fn the_placement_restriction_follows_the_severity_of_the_finding() {
     use Severity::{Degraded, Fatal};
     let mut site = Site::new();
-    let told = site.reading("fds_pids", host(1), Fatal, 0);
-    assert_eq!(told, "h1 suspect, held h1");
-    let told = site.reading("fds_pids", host(1), Degraded, 1);
-    assert_eq!(told, "held h1, alert h1");
-    let condition = site.book.condition(&host(1)).expect("it is known");
+    let output = site.reading("fds_pids", host(1), Fatal, 0);
+    assert_eq!(output, "h1 suspect, held h1");
+    let output = site.reading("fds_pids", host(1), Degraded, 1);
+    assert_eq!(output, "held h1, alert h1");
+    let condition = site.health.condition(&host(1)).expect("it is known");
     assert!(condition.held().is_none());
     assert_eq!(condition.phase, Phase::Suspect);
 }
 
 /// When many fail at once, a host that was out of service before is not returned for that.
 #[test]
-fn an_incident_takes_back_no_more_than_what_it_did() {
+fn an_incident_withdraws_only_its_own_changes() {
     let mut site = Site::new();
     site.reading("nvlink_down", gpu(10, 0), Severity::Fatal, 0);
     // Host 10 was blocked an hour before, host 11 drains, host 12 is in probation, host 13 is suspect.
     site.reading("fs_readonly", host(10), Severity::Fatal, 0);
     site.reading("driver_lib_mismatch", host(11), Severity::Degraded, 0);
     site.reading("fs_readonly", host(12), Severity::Fatal, 0);
-    site.book
+    site.health
         .work(&host(12), Event::CheckBegan, "gemm", TimeMs(1));
     let passed = TimeMs(15 * MINUTE_MS);
-    site.book
+    site.health
         .work(&host(12), Event::CheckPassed, "gemm", passed);
     site.reading("clock_skew", host(13), Severity::Fatal, 0);
-    let phases = |site: &Site| [10, 11, 12, 13].map(|of| site.book.phase(&host(of)));
+    let phases = |site: &Site| [10, 11, 12, 13].map(|of| site.health.phase(&host(of)));
     let before = phases(&site);
     assert_eq!(
         before,
@@ -673,7 +677,7 @@ fn an_incident_takes_back_no_more_than_what_it_did() {
     );
     let strikes = |site: &Site| {
         [10, 11, 12, 13].map(|of| {
-            let condition = site.book.condition(&host(of)).expect("it is known");
+            let condition = site.health.condition(&host(of)).expect("it is known");
             condition.strikes.at(TimeMs(HOUR_MS))
         })
     };
@@ -681,44 +685,44 @@ fn an_incident_takes_back_no_more_than_what_it_did() {
     let at = 30 * MINUTE_MS;
     for of in 10..14 {
         site.reading("kernel_panic", host(of), Severity::Fatal, at);
-        assert_eq!(site.book.phase(&host(of)), Phase::Blocked);
+        assert_eq!(site.health.phase(&host(of)), Phase::Blocked);
     }
-    let told = site.reading("kernel_panic", host(14), Severity::Fatal, at);
+    let output = site.reading("kernel_panic", host(14), Severity::Fatal, at);
     assert_eq!(
-        told,
+        output,
         "h11 draining, h12 probation, h13 suspect, incident of 5 rack"
     );
     assert_eq!(phases(&site), before);
     assert_eq!(strikes(&site), struck);
     for of in 10..14 {
-        let condition = site.book.condition(&host(of)).expect("it is known");
+        let condition = site.health.condition(&host(of)).expect("it is known");
         assert!(!condition.by_hand, "{of}");
     }
-    let proving = site.book.condition(&host(12)).expect("it is known");
+    let proving = site.health.condition(&host(12)).expect("it is known");
     assert_eq!(proving.ready_at, TimeMs(at + HOUR_MS));
 }
 
 /// However many findings arrive meanwhile, those that wait for the end of an incident are judged then.
 #[test]
-fn what_waits_for_the_end_of_an_incident_is_not_pushed_out() {
+fn findings_deferred_by_an_incident_are_not_evicted() {
     let mut site = Site::new();
     for of in 10..15 {
         site.reading("fs_readonly", host(of), Severity::Fatal, 0);
     }
-    let known = site.book.incident(HostId(14), TimeMs(1));
+    let known = site.health.incident(HostId(14), TimeMs(1));
     let open = known.cloned().expect("it is one");
     for at in 0..FINDINGS_KEPT_MAX as u64 + 5 {
         site.reading("ecc_cor_dram", gpu(1, 0), Severity::Degraded, at);
     }
-    let waits = site.book.deferred_findings(&site.rules, &open);
+    let waits = site.health.deferred_findings(&site.rules, &open);
     assert_eq!(waits.len(), 5);
-    site.book.tick(open.until);
+    site.health.tick(open.until);
     site.reading("ecc_cor_dram", gpu(1, 0), Severity::Degraded, open.until.0);
-    assert_eq!(site.book.findings().count(), FINDINGS_KEPT_MAX);
+    assert_eq!(site.health.findings().count(), FINDINGS_KEPT_MAX);
 }
 
 #[test]
-fn a_rack_that_goes_at_once_keeps_no_strike() {
+fn a_rack_that_fails_at_once_keeps_no_strike() {
     let mut site = Site::new();
     let mut all = Vec::new();
     for of in 10..20 {
@@ -737,22 +741,22 @@ fn a_rack_that_goes_at_once_keeps_no_strike() {
     );
     assert!(all[5..].iter().all(String::is_empty), "{all:?}");
     for of in 10..20 {
-        assert_eq!(site.book.phase(&host(of)), Phase::Healthy);
+        assert_eq!(site.health.phase(&host(of)), Phase::Healthy);
         let strikes = site
-            .book
+            .health
             .condition(&host(of))
             .map_or(0, |it| it.strikes.at(TimeMs(20_000)));
         assert_eq!(strikes, 0, "{of}");
     }
-    let over = site.book.tick(TimeMs(14 * SECOND_MS + 120 * SECOND_MS));
-    assert_eq!(told(&over), "over of 10");
+    let over = site.health.tick(TimeMs(14 * SECOND_MS + 120 * SECOND_MS));
+    assert_eq!(describe(&over), "over of 10");
 }
 
 /// Effects of an incident: recent faults of its hosts are no strikes.
 fn excuse(site: &mut Site, incident: &Incident, now: u64) {
     for of in &incident.hosts {
         for component in (0..8).map(|index| gpu(of.0, index)).chain([host(of.0)]) {
-            site.book.withdraw_strike(*of, &component, TimeMs(now));
+            site.health.withdraw_strike(*of, &component, TimeMs(now));
         }
     }
 }
@@ -764,16 +768,19 @@ fn a_fabric_that_fails_takes_gpus_out_and_strikes_none() {
     for of in 10..16u32 {
         let at = u64::from(of) * SECOND_MS;
         let found = finding("nvlink_down", gpu(of, 0), Severity::Fatal, at);
-        let effects = site.hear(of, found);
+        let effects = site.ingest(of, found);
         for effect in &effects {
             if let Effect::Incident(incident) = effect {
                 excuse(&mut site, incident, at);
             }
         }
-        all.push(told(&effects));
+        all.push(describe(&effects));
         // A second GPU of a host does not count as a second host.
         let found = finding("nvlink_down", gpu(of, 1), Severity::Fatal, at);
-        assert!(!told(&site.hear(of, found)).contains("incident"), "{of}");
+        assert!(
+            !describe(&site.ingest(of, found)).contains("incident"),
+            "{of}"
+        );
     }
     assert_eq!(all[0], "g10.0 blocked(auto), kill g10.0, reset g10.0");
     assert_eq!(
@@ -782,7 +789,7 @@ fn a_fabric_that_fails_takes_gpus_out_and_strikes_none() {
     );
     for of in 10..16 {
         for component in [gpu(of, 0), gpu(of, 1)] {
-            let condition = site.book.condition(&component).expect("it is known");
+            let condition = site.health.condition(&component).expect("it is known");
             assert_eq!(condition.phase, Phase::Blocked, "{component}");
             assert_eq!(condition.strikes.at(TimeMs(20_000)), 0, "{component}");
             assert!(condition.ready_at <= TimeMs(20_000), "it waits for no time");
@@ -790,23 +797,23 @@ fn a_fabric_that_fails_takes_gpus_out_and_strikes_none() {
     }
     // Nor do they make lemons of their hosts.
     assert!(
-        site.book
+        site.health
             .lemons(&site.rules, TimeMs(20_000), &Excludes::new())
             .is_empty()
     );
     // Once it is over, new faults are strikes again.
-    site.book.tick(TimeMs(200 * SECOND_MS));
+    site.health.tick(TimeMs(200 * SECOND_MS));
     site.reading("nvlink_down", gpu(10, 2), Severity::Fatal, 201 * SECOND_MS);
-    let struck = site.book.condition(&gpu(10, 2)).expect("it is known");
+    let struck = site.health.condition(&gpu(10, 2)).expect("it is known");
     assert_eq!(struck.strikes.at(TimeMs(201 * SECOND_MS)), 1);
 }
 
 #[test]
-fn what_is_drained_with_many_others_is_struck_neither_then_nor_once_it_is_empty() {
+fn a_drain_excused_by_an_incident_adds_no_strike() {
     let mut site = Site::new();
     for of in 10..15u32 {
         let found = finding("nvlink_replay", gpu(of, 0), Severity::Fatal, 0);
-        for effect in site.hear(of, found) {
+        for effect in site.ingest(of, found) {
             if let Effect::Incident(incident) = effect {
                 excuse(&mut site, &incident, 0);
             }
@@ -814,9 +821,9 @@ fn what_is_drained_with_many_others_is_struck_neither_then_nor_once_it_is_empty(
     }
     for of in [10, 14] {
         let one = gpu(of, 0);
-        let drained = site.book.drained(&one, TimeMs(90 * SECOND_MS));
-        assert_eq!(told(&drained), format!("g{of}.0 blocked(auto)"));
-        let condition = site.book.condition(&one).expect("it is known");
+        let drained = site.health.drained(&one, TimeMs(90 * SECOND_MS));
+        assert_eq!(describe(&drained), format!("g{of}.0 blocked(auto)"));
+        let condition = site.health.condition(&one).expect("it is known");
         assert_eq!(condition.strikes.at(TimeMs(90 * SECOND_MS)), 0);
     }
 }
@@ -825,13 +832,13 @@ fn what_is_drained_with_many_others_is_struck_neither_then_nor_once_it_is_empty(
 fn hosts_that_fall_silent_together_are_one_incident_and_expected_silence_is_none() {
     let mut site = Site::new();
     let silent = |site: &mut Site, of: u32, at: u64| {
-        site.with_place(of, |book, rules, place| {
-            told(&book.fell_silent(rules, place.host, place.groups, TimeMs(at)))
+        site.with_place(of, |health, rules, place| {
+            describe(&health.fell_silent(rules, place.host, place.groups, TimeMs(at)))
         })
     };
     let block = admin(Event::AdminBlock, "maintenance", 0, None);
     for of in 20..30 {
-        site.book.change(&host(of), block.clone());
+        site.health.change(&host(of), block.clone());
         assert_eq!(silent(&mut site, of, 1), "", "{of}");
     }
     for of in 10..14 {
@@ -839,8 +846,8 @@ fn hosts_that_fall_silent_together_are_one_incident_and_expected_silence_is_none
     }
     assert_eq!(silent(&mut site, 14, 1), "incident of 5 rack");
     assert_eq!(silent(&mut site, 15, 2), "");
-    assert!(site.book.incident(HostId(15), TimeMs(2)).is_some());
-    assert!(site.book.incident(HostId(20), TimeMs(2)).is_none());
+    assert!(site.health.incident(HostId(15), TimeMs(2)).is_some());
+    assert!(site.health.incident(HostId(20), TimeMs(2)).is_none());
 }
 
 #[test]
@@ -856,13 +863,13 @@ fn a_host_that_takes_many_tasks_with_it_has_failed_once_and_in_an_incident_never
                 at: TimeMs(at + job * SECOND_MS),
                 ..FailedEnd::default()
             };
-            site.with_place(10, |book, rules, place| {
-                book.ended(rules, &gone, &on, place)
+            site.with_place(10, |health, rules, place| {
+                health.ended(rules, &gone, &on, place)
             });
         }
     };
     let single = |site: &Site, at: u64| {
-        let record = site.book.records.get(&HostId(10));
+        let record = site.health.records.get(&HostId(10));
         record.map_or(0, |it| it.counts(TimeMs(at), 0).single_milli)
     };
     ends(&mut site, 0);
@@ -870,14 +877,14 @@ fn a_host_that_takes_many_tasks_with_it_has_failed_once_and_in_an_incident_never
     ends(&mut site, 5 * MINUTE_MS);
     assert_eq!(single(&site, 6 * MINUTE_MS), 2_000);
     for of in 10..20 {
-        site.with_place(of, |book, rules, place| {
-            book.fell_silent(rules, place.host, place.groups, TimeMs(HOUR_MS))
+        site.with_place(of, |health, rules, place| {
+            health.fell_silent(rules, place.host, place.groups, TimeMs(HOUR_MS))
         });
     }
     ends(&mut site, HOUR_MS + 30 * SECOND_MS);
     assert_eq!(single(&site, HOUR_MS + MINUTE_MS), 2_000);
     assert!(
-        site.book
+        site.health
             .lemons(&site.rules, TimeMs(2 * HOUR_MS), &Excludes::new())
             .is_empty()
     );
@@ -890,23 +897,27 @@ fn a_rack_is_braked_once_two_of_its_hosts_are() {
     let hosts: Vec<HostId> = (10..13).map(HostId).collect();
     let rules = site.rules.clone();
     let rule = rules.rule("power_brake").expect("it is shipped");
-    let mut say = |of: u32, severity, at| {
-        let told_of = finding("power_brake", host(of), severity, at);
+    let mut report = |of: u32, severity, at| {
+        let power_brake = finding("power_brake", host(of), severity, at);
         let rack = Rack {
             name: "r1",
             hosts: &hosts,
         };
-        told(&site.book.aggregate_rack(rule, HostId(of), &told_of, rack))
+        describe(
+            &site
+                .health
+                .aggregate_rack(rule, HostId(of), &power_brake, rack),
+        )
     };
-    assert_eq!(say(10, Degraded, 0), "");
+    assert_eq!(report(10, Degraded, 0), "");
     assert_eq!(
-        say(11, Degraded, 1),
+        report(11, Degraded, 1),
         "incident of 2 rack, alert rack r1, held h10, held h11, held h12"
     );
-    assert_eq!(say(12, Degraded, 2), "");
-    assert_eq!(say(10, Healthy, 3), "");
-    assert_eq!(say(11, Healthy, 4), "held h10, held h11, held h12");
-    assert_eq!(say(12, Healthy, 5), "");
+    assert_eq!(report(12, Degraded, 2), "");
+    assert_eq!(report(10, Healthy, 3), "");
+    assert_eq!(report(11, Healthy, 4), "held h10, held h11, held h12");
+    assert_eq!(report(12, Healthy, 5), "");
 }
 
 #[test]
@@ -924,11 +935,12 @@ fn a_bad_soft_rule_blocks_a_twentieth_and_alerts() {
     assert_eq!(site.view.gpus_blocked_soft, 40);
     assert!(railed > 400);
     // The rest is suspect, and continues.
-    assert_eq!(site.book.phase(&gpu(59, 7)), Phase::Suspect);
+    assert_eq!(site.health.phase(&gpu(59, 7)), Phase::Suspect);
     // A copy of the state, as a new leader has it, refuses as well.
-    let book = site.book.clone();
+    let health = site.health.clone();
     assert!(
-        book.rails()
+        health
+            .rails()
             .breaker("all")
             .expect("it was needed")
             .is_tripped()
@@ -936,12 +948,12 @@ fn a_bad_soft_rule_blocks_a_twentieth_and_alerts() {
 }
 
 #[test]
-fn an_admins_word_stands_above_everything() {
+fn an_admins_unblock_overrides_rules() {
     let mut site = Site::new();
     site.xid(48, gpu(1, 0), 0);
     let unblock = admin(Event::AdminUnblock, "it is fine", 1_000, None);
-    let effects = site.book.admin(&gpu(1, 0), unblock);
-    assert_eq!(told(&effects), "g1.0 healthy");
+    let effects = site.health.admin(&gpu(1, 0), unblock);
+    assert_eq!(describe(&effects), "g1.0 healthy");
     let muted = site.xid(95, gpu(1, 0), HOUR_MS);
     assert!(
         muted.starts_with("g1.0: rule xid is muted here for a day"),
@@ -949,12 +961,12 @@ fn an_admins_word_stands_above_everything() {
     );
     // Blocked by an admin, found faulty meanwhile, expired: blocked for the finding.
     let block = admin(Event::AdminBlock, "cabling", 0, Some(HOUR_MS));
-    site.book.admin(&gpu(2, 0), block);
+    site.health.admin(&gpu(2, 0), block);
     assert_eq!(site.xid(48, gpu(2, 0), MINUTE_MS), "reset g2.0");
     let again = site.xid(48, gpu(2, 0), 2 * MINUTE_MS);
     assert_eq!(again, "", "nothing is asked of the rails again");
-    let over = site.book.expired(&gpu(2, 0), TimeMs(HOUR_MS));
-    assert_eq!(told(&over), "g2.0 blocked(auto)");
+    let over = site.health.expired(&gpu(2, 0), TimeMs(HOUR_MS));
+    assert_eq!(describe(&over), "g2.0 blocked(auto)");
 }
 
 #[test]
@@ -972,16 +984,16 @@ fn repairs_wait_for_each_other_and_end_with_a_person() {
             site.reading("fs_readonly", host(2), Severity::Fatal, at),
             "h2 blocked(auto), reboot h2"
         );
-        let book = &mut site.book;
-        book.work(&host(2), Event::RepairBegan, "reboot", TimeMs(at));
-        book.repaired(&host(2), DeviceAction::Reboot, TimeMs(at));
-        book.work(
+        let health = &mut site.health;
+        health.work(&host(2), Event::RepairBegan, "reboot", TimeMs(at));
+        health.repaired(&host(2), DeviceAction::Reboot, TimeMs(at));
+        health.work(
             &host(2),
             Event::CheckPassed,
             "gemm",
             TimeMs(at + 2 * HOUR_MS),
         );
-        book.tick(TimeMs(at + 10 * HOUR_MS));
+        health.tick(TimeMs(at + 10 * HOUR_MS));
         at += 11 * HOUR_MS;
     }
     assert_eq!(
@@ -1030,21 +1042,21 @@ fn open_end(site: &mut Site, end: &FailedEnd) {
     );
     open.attribution.confidence_permille = 200;
     open.attribution.charge = Charge::User;
-    site.with_place(end.hosts[0].0, |book, rules, place| {
-        book.ended(rules, &open, end, place)
+    site.with_place(end.hosts[0].0, |health, rules, place| {
+        health.ended(rules, &open, end, place)
     });
 }
 
 #[test]
-fn what_the_site_has_not_set_up_is_held_against_no_host() {
+fn failures_attributed_to_the_site_do_not_count_against_hosts() {
     let failures = |class| {
         let mut site = Site::new();
         let mut refused = found(class, host(10), Measure::Requeue);
         refused.attribution.component = None;
-        site.with_place(10, |book, rules, place| {
-            book.ended(rules, &refused, &end(1, "ann", 10, 0), place)
+        site.with_place(10, |health, rules, place| {
+            health.ended(rules, &refused, &end(1, "ann", 10, 0), place)
         });
-        let record = site.book.records.get(&HostId(10));
+        let record = site.health.records.get(&HostId(10));
         record.map_or(0, |it| it.counts(TimeMs(MINUTE_MS), 0).failures)
     };
     assert_eq!(failures(Class::Host), 1);
@@ -1059,23 +1071,23 @@ fn what_users_miss_on_a_host_is_remembered_for_a_day_and_taken_back_with_their_j
     };
     let users = |site: &Site, at: u64| {
         let next = missing(9, "eve", at);
-        site.book.history(&next).users_missing
+        site.health.history(&next).users_missing
     };
     assert_eq!(users(&site, 0), 1);
-    site.book.keep_end(&missing(1, "ann", 0));
-    site.book.keep_end(&missing(2, "ann", 0));
+    site.health.keep_end(&missing(1, "ann", 0));
+    site.health.keep_end(&missing(2, "ann", 0));
     assert_eq!(users(&site, 1), 2);
-    site.book.keep_end(&missing(3, "bob", HOUR_MS));
+    site.health.keep_end(&missing(3, "bob", HOUR_MS));
     // Failures for another reason, or elsewhere, do not count.
     open_end(&mut site, &end(4, "dan", 10, HOUR_MS));
     let elsewhere = FailedEnd::missing_file(TimeMs(HOUR_MS), JobId(5), "fay", HostId(11));
-    site.book.keep_end(&elsewhere);
+    site.health.keep_end(&elsewhere);
     assert_eq!(users(&site, HOUR_MS), 3);
     assert_eq!(users(&site, DAY_MS + 1), 2);
     // Jobs that miss it everywhere no longer count against any host, and nothing is taken off its record that
     // was not there.
-    assert_eq!(site.book.failed_alone_on(JobId(3)), []);
-    site.book.drop_ends(JobId(3));
+    assert_eq!(site.health.failed_alone_on(JobId(3)), []);
+    site.health.drop_ends(JobId(3));
     assert_eq!(users(&site, HOUR_MS), 2);
 }
 
@@ -1088,36 +1100,36 @@ fn an_end_is_compared_with_those_of_a_day() {
     let ran = |site: &mut Site, user: &str, of: u32| {
         let program = end(0, user, of, 0).program;
         let gpu = GpuUuid(u128::from(of * 8));
-        site.book.record_success(&program, gpu, TimeMs(HOUR_MS));
+        site.health.record_success(&program, gpu, TimeMs(HOUR_MS));
     };
-    let told = |site: &Site, at: u64| {
-        let history = site.book.history(&end(3, "eve", 1, at));
+    let blamed = |site: &Site, at: u64| {
+        let history = site.health.history(&end(3, "eve", 1, at));
         let past = history.gpus.get(&GpuUuid(8)).into_iter().flatten();
         let shown = past.map(|it| format!("{} {} {}", it.job, it.user, it.runs_elsewhere));
         (shown.collect::<Vec<_>>().join(", "), history.runs_elsewhere)
     };
     let both = "1 ann false, 2 bob false".to_owned();
-    assert_eq!(told(&site, 2 * HOUR_MS), (both, false));
+    assert_eq!(blamed(&site, 2 * HOUR_MS), (both, false));
     // A success on the GPU itself does not exonerate it by the program.
     ran(&mut site, "ann", 1);
     ran(&mut site, "bob", 3);
     ran(&mut site, "eve", 4);
     let bobs = "1 ann false, 2 bob true".to_owned();
-    assert_eq!(told(&site, 2 * HOUR_MS), (bobs, true));
+    assert_eq!(blamed(&site, 2 * HOUR_MS), (bobs, true));
     ran(&mut site, "ann", 5);
     let both = "1 ann true, 2 bob true".to_owned();
-    assert_eq!(told(&site, 2 * HOUR_MS), (both, true));
+    assert_eq!(blamed(&site, 2 * HOUR_MS), (both, true));
     let later = "2 bob true".to_owned();
-    assert_eq!(told(&site, DAY_MS + HOUR_MS), (later, true));
+    assert_eq!(blamed(&site, DAY_MS + HOUR_MS), (later, true));
     // A job that fails everywhere withdraws its suspicions against others.
     let mut everywhere = found(Class::User, host(9), Measure::BackOff);
     everywhere.takes_back = true;
     let last = end(2, "bob", 9, 3 * HOUR_MS);
-    site.with_place(9, |book, rules, place| {
-        book.ended(rules, &everywhere, &last, place)
+    site.with_place(9, |health, rules, place| {
+        health.ended(rules, &everywhere, &last, place)
     });
     let anns = "1 ann true".to_owned();
-    assert_eq!(told(&site, 4 * HOUR_MS), (anns, true));
+    assert_eq!(blamed(&site, 4 * HOUR_MS), (anns, true));
 }
 
 #[test]
@@ -1131,14 +1143,14 @@ fn failures_with_one_image_are_counted_over_jobs_and_hosts() {
     open_end(&mut site, &in_image(1, 1, "torch:1"));
     open_end(&mut site, &in_image(2, 2, "torch:1"));
     open_end(&mut site, &in_image(3, 3, "torch:2"));
-    let spread = site.book.history(&in_image(4, 4, "torch:1")).image;
+    let spread = site.health.history(&in_image(4, 4, "torch:1")).image;
     assert_eq!((spread.jobs, spread.hosts), (3, 3));
-    let spread = site.book.history(&in_image(4, 4, "")).image;
+    let spread = site.health.history(&in_image(4, 4, "")).image;
     assert_eq!((spread.jobs, spread.hosts), (1, 1));
 }
 
 #[test]
-fn what_is_kept_of_ends_and_programs_is_bounded() {
+fn kept_ends_and_programs_are_bounded() {
     let mut site = Site::new();
     for job in 0..ENDS_KEPT_MAX as u64 + 10 {
         open_end(&mut site, &end(job, "ann", 1, job));
@@ -1146,9 +1158,10 @@ fn what_is_kept_of_ends_and_programs_is_bounded() {
             user: format!("user {job}"),
             image: String::new(),
         };
-        site.book.record_success(&program, GpuUuid(1), TimeMs(job));
+        site.health
+            .record_success(&program, GpuUuid(1), TimeMs(job));
     }
-    let parts: Vec<Part> = site.book.parts().collect();
+    let parts: Vec<Part> = site.health.parts().collect();
     let count = |is: &dyn Fn(&Part) -> bool| parts.iter().filter(|part| is(part)).count();
     let ends = count(&|part| matches!(part, Part::End(_)));
     let programs = count(&|part| matches!(part, Part::RanWell(..)));
@@ -1158,10 +1171,10 @@ fn what_is_kept_of_ends_and_programs_is_bounded() {
         user: "late".to_owned(),
         image: String::new(),
     };
-    site.book
+    site.health
         .record_success(&program, GpuUuid(1), TimeMs(2 * DAY_MS));
     open_end(&mut site, &end(1, "ann", 1, 2 * DAY_MS));
-    assert!(site.book.parts().count() < 10);
+    assert!(site.health.parts().count() < 10);
 }
 
 #[test]
@@ -1173,8 +1186,8 @@ fn an_attributed_end_blocks_for_a_check_within_its_budgets() {
         open_end(&mut site, &end(100, "ann", job, u64::from(job)));
         let on = end(u64::from(job), "eve", job, u64::from(job));
         let found = found(Class::Gpu, gpu(job, 0), Measure::BlockForCheck);
-        let effects = site.with_place(job, |book, rules, place| {
-            told(&book.ended(rules, &found, &on, place))
+        let effects = site.with_place(job, |health, rules, place| {
+            describe(&health.ended(rules, &found, &on, place))
         });
         blocked += u32::from(effects == format!("g{job}.0 blocked(auto), check g{job}.0"));
         if job > 3 {
@@ -1189,8 +1202,8 @@ fn an_attributed_end_blocks_for_a_check_within_its_budgets() {
         ..FailedEnd::default()
     };
     let idle = found(Class::Gpu, gpu(50, 0), Measure::CheckIdle);
-    let effects = site.with_place(50, |book, rules, place| {
-        told(&book.ended(rules, &idle, &on, place))
+    let effects = site.with_place(50, |health, rules, place| {
+        describe(&health.ended(rules, &idle, &on, place))
     });
     assert_eq!(effects, "g50.0 suspect, check g50.0");
 }
@@ -1202,7 +1215,7 @@ fn a_lemon_is_drained_for_a_check() {
     for of in 0..100u32 {
         for task in 0..40u32 {
             let now = TimeMs(DAY_MS - HOUR_MS + u64::from(task) * 61 * SECOND_MS);
-            site.book.started(HostId(of), now);
+            site.health.started(HostId(of), now);
             let fails = if of == 7 {
                 task.is_multiple_of(4)
             } else {
@@ -1216,53 +1229,53 @@ fn a_lemon_is_drained_for_a_check() {
                     at: now,
                     ..FailedEnd::default()
                 };
-                site.with_place(of, |book, rules, place| {
-                    book.ended(rules, &open, &on, place)
+                site.with_place(of, |health, rules, place| {
+                    health.ended(rules, &open, &on, place)
                 });
             }
         }
     }
     let lemons: Vec<HostId> = site
-        .book
+        .health
         .lemons(&site.rules, now, &Excludes::new())
         .into_iter()
         .map(|(host, _)| host)
         .collect();
     assert_eq!(lemons, [HostId(7)]);
-    let before = site.book.clone();
-    let effects = site.with_place(7, |book, rules, place| {
-        told(&book.drain_lemon(rules, HostId(7), place, &Excludes::new(), now))
+    let before = site.health.clone();
+    let effects = site.with_place(7, |health, rules, place| {
+        describe(&health.drain_lemon(rules, HostId(7), place, &Excludes::new(), now))
     });
     assert_eq!(effects, "h7 draining, check h7");
     // If the guard rails refuse, it remains one: it is proposed again an hour later.
-    let book = std::mem::replace(&mut site.book, before);
+    let health = std::mem::replace(&mut site.health, before);
     site.view.hosts_in_service = 1;
     let drain = |site: &mut Site, now| {
-        site.with_place(7, |book, rules, place| {
-            told(&book.drain_lemon(rules, HostId(7), place, &Excludes::new(), now))
+        site.with_place(7, |health, rules, place| {
+            describe(&health.drain_lemon(rules, HostId(7), place, &Excludes::new(), now))
         })
     };
     assert_eq!(drain(&mut site, now), "last_host on h7, h7 suspect");
     assert_eq!(
-        site.book.lemons(&site.rules, now, &Excludes::new()).len(),
+        site.health.lemons(&site.rules, now, &Excludes::new()).len(),
         1
     );
-    assert!(site.book.is_refused_lemon(HostId(7), now));
+    assert!(site.health.is_refused_lemon(HostId(7), now));
     let later = now.after(HOUR_MS);
-    assert!(!site.book.is_refused_lemon(HostId(7), later));
+    assert!(!site.health.is_refused_lemon(HostId(7), later));
     drain(&mut site, later);
-    assert!(site.book.is_refused_lemon(HostId(7), later));
+    assert!(site.health.is_refused_lemon(HostId(7), later));
     site.view.hosts_in_service = 100;
     let last = later.after(HOUR_MS);
     assert_eq!(drain(&mut site, last), "h7 draining, check h7");
     assert!(
-        site.book
+        site.health
             .lemons(&site.rules, last, &Excludes::new())
             .is_empty()
     );
-    site.book = book;
-    let effects = site.with_place(8, |book, rules, place| {
-        told(&book.drain_lemon(rules, HostId(8), place, &Excludes::new(), now))
+    site.health = health;
+    let effects = site.with_place(8, |health, rules, place| {
+        describe(&health.drain_lemon(rules, HostId(8), place, &Excludes::new(), now))
     });
     assert_eq!(effects, "");
 }
@@ -1272,7 +1285,7 @@ fn a_lemon_is_drained_for_a_check() {
 fn a_job_that_fails_everywhere_takes_its_failures_back_where_they_were() {
     let mut site = Site::new();
     let failures = |site: &Site, of: u32| {
-        let record = site.book.records.get(&HostId(of));
+        let record = site.health.records.get(&HostId(of));
         record.map_or(0, |it| it.counts(TimeMs(HOUR_MS), 0).failures)
     };
     let mut crash = found(Class::User, host(1), Measure::Requeue);
@@ -1287,8 +1300,8 @@ fn a_job_that_fails_everywhere_takes_its_failures_back_where_they_were() {
     let mut ended = |of: u32, found: &AttributionOutcome| {
         let mut on = end(5, "ann", of, u64::from(of) * MINUTE_MS);
         on.gpus.clear();
-        site.with_place(of, |book, rules, place| {
-            book.ended(rules, found, &on, place)
+        site.with_place(of, |health, rules, place| {
+            health.ended(rules, found, &on, place)
         });
         [1, 2, 3].map(|of| failures(&site, of))
     };
@@ -1299,20 +1312,20 @@ fn a_job_that_fails_everywhere_takes_its_failures_back_where_they_were() {
 
 /// From the third strike on a check is thorough, and so is that of a lemon.
 #[test]
-fn what_fails_again_and_again_is_checked_thoroughly() {
+fn repeated_failures_lead_to_thorough_checks() {
     let mut site = Site::new();
     let one = gpu(1, 0);
     let mut thorough = Vec::new();
     for strike in 0..3 {
         let at = TimeMs(strike * 3 * DAY_MS);
         site.reading("nvlink_down", one.clone(), Severity::Fatal, at.0);
-        site.book.work(&one, Event::CheckBegan, "gemm", at);
-        let mut orders = site.book.orders(HostId(1), [GpuUuid(8)].into_iter());
+        site.health.work(&one, Event::CheckBegan, "gemm", at);
+        let mut orders = site.health.orders(HostId(1), [GpuUuid(8)].into_iter());
         thorough.push(orders.next().map(|order| order.is_thorough));
         drop(orders);
         let later = at.after(2 * DAY_MS);
-        site.book.work(&one, Event::CheckPassed, "gemm", later);
-        site.book.tick(later.after(DAY_MS));
+        site.health.work(&one, Event::CheckPassed, "gemm", later);
+        site.health.tick(later.after(DAY_MS));
     }
     assert_eq!(thorough, [Some(false), Some(false), Some(true)]);
 }
@@ -1337,10 +1350,12 @@ fn suspicion_of_gangs_adds_up() {
             at: TimeMs(at),
             ..FailedEnd::default()
         };
-        site.with_place(1, |book, rules, place| book.ended(rules, &hang, &on, place));
+        site.with_place(1, |health, rules, place| {
+            health.ended(rules, &hang, &on, place)
+        });
     }
     let lemons: Vec<HostId> = site
-        .book
+        .health
         .lemons(&site.rules, TimeMs(9), &Excludes::new())
         .into_iter()
         .map(|(host, _)| host)
@@ -1350,7 +1365,7 @@ fn suspicion_of_gangs_adds_up() {
 
 /// Exclusion by users alone makes no lemon of a host, but tips one that nearly is.
 #[test]
-fn users_who_keep_off_a_host_count_with_what_else_speaks_against_it() {
+fn user_excludes_count_with_other_evidence_against_a_host() {
     let mut site = Site::new();
     for at in 0..5 {
         let mut hang = found(Class::Unknown, host(1), Measure::RetryElsewhere);
@@ -1363,11 +1378,13 @@ fn users_who_keep_off_a_host_count_with_what_else_speaks_against_it() {
             at: TimeMs(at),
             ..FailedEnd::default()
         };
-        site.with_place(1, |book, rules, place| book.ended(rules, &hang, &on, place));
+        site.with_place(1, |health, rules, place| {
+            health.ended(rules, &hang, &on, place)
+        });
     }
     let score = |excludes: &[(HostId, u32)]| {
         let excludes = excludes.iter().copied().collect();
-        let lemons = site.book.lemons(&site.rules, TimeMs(9), &excludes);
+        let lemons = site.health.lemons(&site.rules, TimeMs(9), &excludes);
         lemons.first().map(|(host, score)| (*host, score.milli))
     };
     let without = score(&[]);
@@ -1397,7 +1414,7 @@ fn an_observed_rule_blocks_once_it_is_enforced() {
 }
 
 #[test]
-fn what_is_gone_is_forgotten() {
+fn removed_components_are_forgotten() {
     let mut site = Site::new();
     site.xid(48, gpu(1, 0), 0);
     let nic = Component::Nic {
@@ -1405,48 +1422,51 @@ fn what_is_gone_is_forgotten() {
         name: "mlx5_0/1".to_owned(),
     };
     site.reading("ib_state", nic.clone(), Severity::Degraded, 0);
-    assert_eq!(site.book.phase(&nic), Phase::Suspect);
+    assert_eq!(site.health.phase(&nic), Phase::Suspect);
     for component in [gpu(1, 0), host(1)] {
-        site.book.forget(&component);
+        site.health.forget(&component);
     }
-    assert_eq!(site.book.conditions().count(), 0);
+    assert_eq!(site.health.conditions().count(), 0);
     for at in 0..FINDINGS_KEPT_MAX as u64 + 5 {
         site.reading("hw_slowdown", gpu(3, 0), Severity::Degraded, at);
     }
-    assert_eq!(site.book.findings().count(), FINDINGS_KEPT_MAX);
+    assert_eq!(site.health.findings().count(), FINDINGS_KEPT_MAX);
 }
 
 #[test]
-fn what_goes_to_a_check_by_itself_is_not_repaired_any_more() {
+fn a_cleared_component_is_checked_without_its_pending_repair() {
     let mut site = Site::new();
     assert_eq!(
         site.xid(48, gpu(2, 0), 1),
         "g2.0 blocked(auto), kill g2.0, reset g2.0"
     );
-    site.book.want(&gpu(2, 0), DeviceAction::Reset);
-    assert!(site.book.wants_repair(&gpu(2, 0)));
+    site.health.want(&gpu(2, 0), DeviceAction::Reset);
+    assert!(site.health.wants_repair(&gpu(2, 0)));
     let well = Change {
         actor: Actor::Time,
         ..admin(Event::Clear, "its reading is well", 2, None)
     };
-    assert_eq!(told(&site.book.change(&gpu(2, 0), well)), "g2.0 checking");
-    assert!(!site.book.wants_repair(&gpu(2, 0)));
+    assert_eq!(
+        describe(&site.health.change(&gpu(2, 0), well)),
+        "g2.0 checking"
+    );
+    assert!(!site.health.wants_repair(&gpu(2, 0)));
 }
 
 /// A fault ends while tasks run on its host: they are not stopped for the check, and nothing reboots.
 #[test]
-fn what_is_over_on_a_busy_host_is_checked_once_nothing_runs_there() {
-    for (is_idle, told, phase) in [
+fn a_cleared_fault_on_a_busy_host_is_checked_once_it_is_idle() {
+    for (is_idle, expected, phase) in [
         (true, "h4 checking", Phase::Checking),
         (false, "", Phase::Blocked),
     ] {
         let mut site = Site::new();
         site.is_idle = is_idle;
         site.reading("nvml_latency", host(4), Severity::Fatal, 0);
-        site.book.want(&host(4), DeviceAction::Reboot);
+        site.health.want(&host(4), DeviceAction::Reboot);
         let over = site.reading("nvml_latency", host(4), Severity::Healthy, 1);
-        assert_eq!(over, told);
-        assert_eq!(site.book.phase(&host(4)), phase);
-        assert!(!site.book.wants_repair(&host(4)));
+        assert_eq!(over, expected);
+        assert_eq!(site.health.phase(&host(4)), phase);
+        assert!(!site.health.wants_repair(&host(4)));
     }
 }

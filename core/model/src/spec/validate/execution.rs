@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_host_could_do_is_named() {
+    fn settings_that_no_host_supports_are_named() {
         let limit = |soft, hard| Ulimit { soft, hard };
         let found = fields(|group| {
             let limits = [

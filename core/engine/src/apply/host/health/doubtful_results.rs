@@ -36,10 +36,10 @@ impl Step<'_> {
             });
         }
         let count = doubted.len();
-        let told = count.min(limits::DOUBTED_REPORTED_MAX);
+        let recorded = count.min(limits::DOUBTED_REPORTED_MAX);
         let detail = format!(
             "its results may be wrong: {count} attempts ran on it within a day; \
-             {told} are recorded in the events of their jobs"
+             {recorded} are recorded in the events of their jobs"
         );
         self.emit_component_note(HealthNote::Alert, component, detail);
     }

@@ -22,9 +22,9 @@ impl Step<'_> {
     pub(in crate::apply) fn report_to_health(
         &mut self,
         place: &Place,
-        tell: impl FnOnce(&mut HealthState, &state::Circumstances<'_>) -> Vec<Effect>,
+        apply_event: impl FnOnce(&mut HealthState, &state::Circumstances<'_>) -> Vec<Effect>,
     ) {
-        let effects = tell(&mut self.state.health, &place.as_health_place());
+        let effects = apply_event(&mut self.state.health, &place.as_health_place());
         self.apply_effects(effects);
         // A block may have become more certain: only the pool's count changes.
         self.count_in_pool(place.host);
@@ -104,8 +104,8 @@ impl Step<'_> {
                 ..finding
             };
             let place = self.place_of(host, &finding.component);
-            self.report_to_health(&place, |book, place| {
-                book.ingest_deferred(&rules, &finding, place)
+            self.report_to_health(&place, |health, place| {
+                health.ingest_deferred(&rules, &finding, place)
             });
         }
     }
@@ -124,8 +124,8 @@ impl Step<'_> {
         } else {
             self.show_to_placement(host, component, &condition);
         }
-        let is_told_otherwise = to.is_admins() || from.is_admins() && to.accepts_work();
-        if !is_told_otherwise {
+        let has_other_event = to.is_admins() || from.is_admins() && to.accepts_work();
+        if !has_other_event {
             let cause = condition.cause().cloned();
             self.emit(EventKind::HealthChanged {
                 component: component.clone(),
@@ -294,20 +294,20 @@ impl Step<'_> {
 
 /// Returns whether a host or one of its GPUs is on probation, and whether a rule keeps gangs off the host, a
 /// GPU or an adapter of it.
-pub fn limits_of(book: &HealthState, host: &Host) -> (bool, bool) {
-    if !book.has_conditions() {
+pub fn limits_of(health: &HealthState, host: &Host) -> (bool, bool) {
+    if !health.has_conditions() {
         return (false, false);
     }
     let gpus = host.gpus.iter().map(|gpu| Component::Gpu(gpu.uuid));
     let places: Vec<Component> = gpus.chain([Component::Host(host.id)]).collect();
-    let is_on_probation = |component: &Component| book.phase(component) == Phase::Probation;
+    let is_on_probation = |component: &Component| health.phase(component) == Phase::Probation;
     let has_no_gangs = |component: &Component| {
-        let condition = book.condition(component);
+        let condition = health.condition(component);
         condition.is_some_and(|condition| condition.held().is_some())
     };
     (
         places.iter().any(is_on_probation),
-        places.iter().any(has_no_gangs) || book.adapters_of(host.id).iter().any(has_no_gangs),
+        places.iter().any(has_no_gangs) || health.adapters_of(host.id).iter().any(has_no_gangs),
     )
 }
 

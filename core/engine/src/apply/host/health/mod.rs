@@ -1,6 +1,6 @@
 //! Health commands: findings, repairs, checks and rules.
 //!
-//! The decisions are made by the health state (`health::book`); this module supplies the facts about the
+//! The decisions are made by the health state (`health::state`); this module supplies the facts about the
 //! place and applies the effects.
 
 mod doubtful_results;
@@ -109,12 +109,12 @@ impl Step<'_> {
                 ..finding.clone()
             };
             let place = self.place_of(id, &finding.component);
-            let heard = self.state.health.acknowledged(id, incarnation);
-            self.report_to_health(&place, |book, place| {
-                book.ingest(&rules, incarnation, &finding, place)
+            let acknowledged_up_to = self.state.health.acknowledged(id, incarnation);
+            self.report_to_health(&place, |health, place| {
+                health.ingest(&rules, incarnation, &finding, place)
             });
-            if finding.sequence > heard {
-                self.sum_rack_up(&rules, id, &finding);
+            if finding.sequence > acknowledged_up_to {
+                self.aggregate_over_rack(&rules, id, &finding);
             }
         }
         let newest = { findings.iter() }.map(|it| it.sequence).max();
@@ -127,7 +127,7 @@ impl Step<'_> {
     }
 
     /// Aggregates a host's finding over its rack: no worker knows the other hosts there.
-    fn sum_rack_up(&mut self, rules: &RuleSet, id: HostId, finding: &Finding) {
+    fn aggregate_over_rack(&mut self, rules: &RuleSet, id: HostId, finding: &Finding) {
         let is_hosts = matches!(finding.component, Component::Host(_));
         let rule = rules.rule(&finding.rule);
         let rule = rule.filter(|rule| is_hosts && rule.component == ComponentKind::Rack);
@@ -148,8 +148,11 @@ impl Step<'_> {
     /// Refuses findings about components of other hosts, such as a GPU that was moved away. They are
     /// acknowledged, so that later findings are accepted.
     fn refuse(&mut self, host: HostId, incarnation: u64, findings: &[&Finding]) {
-        let heard = self.state.health.acknowledged(host, incarnation);
-        for finding in findings.iter().filter(|it| it.sequence > heard) {
+        let acknowledged_up_to = self.state.health.acknowledged(host, incarnation);
+        for finding in findings
+            .iter()
+            .filter(|it| it.sequence > acknowledged_up_to)
+        {
             let component = &finding.component;
             let detail = format!(
                 "rule {} found {component}, which is not a component of it",
@@ -257,8 +260,8 @@ impl Step<'_> {
         let place = self.place_of(host, &Component::Host(host));
         let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
         let excludes = self.state.excludes();
-        self.report_to_health(&place, |book, place| {
-            book.drain_lemon(&rules, host, place, &excludes, now)
+        self.report_to_health(&place, |health, place| {
+            health.drain_lemon(&rules, host, place, &excludes, now)
         });
         Ok(Answer::Done)
     }
@@ -360,8 +363,8 @@ impl Step<'_> {
         };
         let groups = groups_of(self.state, host);
         let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
-        let book = &mut self.state.health;
-        let effects = book.fell_silent(&rules, id, &groups, now);
+        let health = &mut self.state.health;
+        let effects = health.fell_silent(&rules, id, &groups, now);
         self.apply_effects(effects);
     }
 
