@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_task_puts_in_the_place_of_a_file_is_not_read() {
+    fn a_special_file_in_place_of_an_expected_one_is_not_read() {
         let home = tempfile::tempdir().unwrap();
         let at = |name: &str| home.path().join(name);
         fs::write(at("short"), "12345").unwrap();

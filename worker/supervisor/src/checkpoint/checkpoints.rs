@@ -94,7 +94,7 @@ impl CheckpointKeeper {
     ) -> io::Result<Self> {
         let wake = Wake::new()?;
         let (requests, inbox) = sync_channel(COMMITS_WAITING_MAX);
-        let (tell_done, done) = sync_channel(1);
+        let (done_sender, done) = sync_channel(1);
         let news = Arc::new(Mutex::new(Vec::new()));
         let mut ledger = Ledger::new(spec, directory, folder, Arc::clone(&news), wake.clone());
         ledger.unrecorded = process;
@@ -110,7 +110,7 @@ impl CheckpointKeeper {
                 }
                 ledger.run(&inbox);
                 // The receiver may have given up waiting.
-                let _ = tell_done.send(());
+                let _ = done_sender.send(());
             })?;
         Ok(Self {
             requests,
@@ -167,7 +167,7 @@ struct Ledger {
     /// The newest recorded checkpoints of this attempt.
     own: Newest,
     /// Step of the checkpoint that the attempt was given to restore from, unless that is unreadable.
-    told_step: Option<u64>,
+    assigned_step: Option<u64>,
     /// Recorded checkpoints of earlier attempts that cannot be read.
     damaged: Vec<DamageReport>,
     /// The task's process until it is recorded. A full disk ends no task: every scan tries again.
@@ -192,7 +192,7 @@ impl Ledger {
             epoch: assignment.epoch.get(),
             care: assignment.checkpoint_duties.clone(),
             own: Newest::default(),
-            told_step: assignment.checkpoint.as_ref().map(|known| known.step),
+            assigned_step: assignment.checkpoint.as_ref().map(|known| known.step),
             damaged: Vec::new(),
             unrecorded: None,
             news,
@@ -242,7 +242,7 @@ impl Ledger {
     }
 
     fn newest_step(&self) -> Option<u64> {
-        self.own_step().max(self.told_step)
+        self.own_step().max(self.assigned_step)
     }
 
     fn commit(&mut self, report: CheckpointReport, finality: Finality) -> ControlAnswer {
@@ -293,7 +293,7 @@ impl Ledger {
         }
         if self.damaged.len() >= DAMAGED_REPORTED_MAX {
             return ControlAnswer::refused(format!(
-                "this attempt has named {DAMAGED_REPORTED_MAX} checkpoints already (SPOILS_TOLD_MAX)"
+                "this attempt has named {DAMAGED_REPORTED_MAX} checkpoints already (DAMAGED_REPORTED_MAX)"
             ));
         }
         self.damaged.push(report.clone());
@@ -304,7 +304,7 @@ impl Ledger {
             ));
         }
         // Training continues from an earlier step, and may reach this step again.
-        self.told_step.take_if(|told| *told <= step);
+        self.assigned_step.take_if(|assigned| *assigned <= step);
         self.push_event(CheckpointEvent::Damaged(report));
         ControlAnswer::done()
     }

@@ -128,16 +128,16 @@ fn variables() -> BTreeMap<String, String> {
 }
 
 fn remove(directory: &TaskDirectory) -> ExitCode {
-    let mut told = None;
+    let mut reported = None;
     loop {
         let why = match end(directory) {
             Ok(ContainerRemains::Nothing) => return ExitCode::SUCCESS,
             Ok(ContainerRemains::PossiblyAlive(why)) => why,
             Err(error) => error.to_string(),
         };
-        if told.as_ref() != Some(&why) {
+        if reported.as_ref() != Some(&why) {
             log_error(&format!("removing the task's container: {why}"));
-            told = Some(why);
+            reported = Some(why);
         }
         std::thread::park_timeout(REMOVE_RETRY);
     }

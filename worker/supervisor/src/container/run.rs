@@ -193,7 +193,7 @@ struct Runner<'a> {
     id: String,
     directory: &'a TaskDirectory,
     signals: OwnedFd,
-    stance: ContainerPause,
+    pause: ContainerPause,
     /// Standard output and standard error of this process.
     pipes: [OwnedFd; 2],
     /// Stream of its output, until it ends.
@@ -279,7 +279,7 @@ impl<'a> Runner<'a> {
             id,
             directory,
             signals,
-            stance: ContainerPause::default(),
+            pause: ContainerPause::default(),
             pipes: [stdout?, stderr?],
             attach: Some(attach),
             frames: Frames::default(),
@@ -316,8 +316,8 @@ impl<'a> Runner<'a> {
             }
         };
         let standing = self.engine.inspect(&self.id);
-        let is_told = standing.is_ok_and(|it| it.is_some_and(|it| it.out_of_memory));
-        self.end.out_of_memory = is_told || self.memory.has_run_out();
+        let is_reported = standing.is_ok_and(|it| it.is_some_and(|it| it.out_of_memory));
+        self.end.out_of_memory = is_reported || self.memory.has_run_out();
         discard(&self.engine, &self.id, self.directory);
         if self.end.out_of_memory {
             self.end
@@ -358,7 +358,7 @@ impl<'a> Runner<'a> {
         let timeout_ms = match (&self.ended, &self.wait) {
             (Some((_, until)), _) => Some(until.saturating_sub(boottime_ms())),
             (None, None) => Some(ENGINE_RETRY_MS),
-            (None, Some(_)) if !self.stance.is_held() => Some(ENGINE_RETRY_MS),
+            (None, Some(_)) if !self.pause.is_held() => Some(ENGINE_RETRY_MS),
             (None, Some(_)) => None,
         };
         let timeout = timeout_ms.map(span);
@@ -375,9 +375,9 @@ impl<'a> Runner<'a> {
             sys::next_signal(self.signals.as_fd()).map_err(during("reading signals"))?
         {
             if signal == STAND_STILL.as_raw() {
-                self.stance.ask(true);
+                self.pause.ask(true);
             } else if signal == GO_ON.as_raw() {
-                self.stance.ask(false);
+                self.pause.ask(false);
             } else {
                 passed_on.push(signal);
             }
@@ -395,16 +395,16 @@ impl<'a> Runner<'a> {
     /// Applies the last requested pause state. A failure is retried after a pause, and logged once.
     fn update_pause(&mut self) {
         let now_ms = boottime_ms();
-        if self.ended.is_some() || self.stance.is_held() || now_ms < self.stance.due_ms {
+        if self.ended.is_some() || self.pause.is_held() || now_ms < self.pause.due_ms {
             return;
         }
-        let is_first = self.stance.due_ms == 0;
-        self.stance.due_ms = now_ms + ENGINE_RETRY_MS;
-        match self.engine.set_paused(&self.id, self.stance.requested) {
-            Ok(()) => self.stance.actual = Some(self.stance.requested),
+        let is_first = self.pause.due_ms == 0;
+        self.pause.due_ms = now_ms + ENGINE_RETRY_MS;
+        match self.engine.set_paused(&self.id, self.pause.requested) {
+            Ok(()) => self.pause.actual = Some(self.pause.requested),
             Err(error) => {
                 // The request may have succeeded despite the error.
-                self.stance.actual = None;
+                self.pause.actual = None;
                 if is_first {
                     log_error(&error.to_string());
                 }

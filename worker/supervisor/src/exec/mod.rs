@@ -220,7 +220,7 @@ impl ExecThread {
             ended: Wake::new()?,
             table: Mutex::default(),
         });
-        let (tell_done, done) = sync_channel(1);
+        let (done_sender, done) = sync_channel(1);
         let server = Server {
             task,
             directory,
@@ -231,17 +231,17 @@ impl ExecThread {
         thread::Builder::new()
             .name("exec".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn(move || serve(server, &tell_done))?;
+            .spawn(move || serve(server, &done_sender))?;
         Ok(Self { shared, done })
     }
 }
 
-fn serve(mut server: Server, tell_done: &SyncSender<()>) {
+fn serve(mut server: Server, done_sender: &SyncSender<()>) {
     if let Err(error) = server.serve() {
         log_error(&format!("serving exec sessions failed: {error}"));
     }
     // The receiver may have given up waiting.
-    let _ = tell_done.send(());
+    let _ = done_sender.send(());
     // Children of this thread die with it: it ends with the process.
     loop {
         thread::park();
@@ -334,16 +334,16 @@ impl Server {
             .iter()
             .map(|one| !one.revents().is_empty())
             .collect();
-        let mut heard = Vec::new();
+        let mut readable_agents = Vec::new();
         for ((index, is_agent), _) in subjects.into_iter().zip(states).filter(|(_, ready)| *ready) {
             if is_agent {
-                heard.push(index);
+                readable_agents.push(index);
             } else {
                 self.sessions[index].process = None;
                 self.shared.ended.raise();
             }
         }
-        Ok(heard)
+        Ok(readable_agents)
     }
 
     /// Kills commands that were asked to end and did not in time. Returns the time until the next kill is

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_does_not_look_at_his_clock_is_frozen() {
+    fn only_a_supervisor_that_does_not_read_its_clock_counts_as_frozen() {
         let pulse = GuardedState(sys::shared_numbers(NUMBERS).unwrap());
         assert!(!pulse.is_frozen(u64::MAX), "it has no task yet");
         pulse.until(5_000);

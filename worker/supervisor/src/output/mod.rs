@@ -147,7 +147,7 @@ impl OutputPump {
         introduce: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
         let stopped = stop.clone();
-        let (tell_done, done) = sync_channel(1);
+        let (done_sender, done) = sync_channel(1);
         thread::Builder::new()
             .name("output".to_owned())
             .stack_size(STACK_BYTES)
@@ -168,7 +168,7 @@ impl OutputPump {
                     log_error(&format!("lost {lost} bytes of output: writing them failed"));
                 }
                 // The receiver may have given up waiting.
-                let _ = tell_done.send(last_output(channels));
+                let _ = done_sender.send(last_output(channels));
             })?;
         Ok(Self { stop, done })
     }

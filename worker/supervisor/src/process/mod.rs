@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_alive_and_its_double_is_not() {
+    fn this_process_is_alive_and_one_with_its_pid_but_another_start_is_not() {
         let pid = i32::try_from(std::process::id()).unwrap();
         let me = ProcessIdentity::of(pid).unwrap();
         assert!(me.is_alive());

@@ -156,7 +156,7 @@ impl ProcessTree {
     }
 
     /// Reaps ended processes and reports all but the main process. True if no process of the task is alive.
-    pub(crate) fn reap(&mut self, mut tell: impl FnMut(i32, WaitStatus)) -> bool {
+    pub(crate) fn reap(&mut self, mut on_reaped: impl FnMut(i32, WaitStatus)) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
@@ -164,7 +164,7 @@ impl ProcessTree {
                     if pid == self.main {
                         self.status = Some(status);
                     } else {
-                        tell(pid, status);
+                        on_reaped(pid, status);
                     }
                     if let Some(removal) = &mut self.removal {
                         removal.note(pid, status);

@@ -41,7 +41,7 @@ impl Supervisor<'_> {
     /// Kills the task, and reports once if that does not help.
     pub(super) fn kill(&mut self, killing: &Killing, task: &Watched, now: MonotonicMs) {
         task.family.kill();
-        if self.said.stuck.is_some() || !killing.is_in_vain(now) {
+        if self.reports.stuck.is_some() || !killing.is_in_vain(now) {
             return;
         }
         let status = task.family.status();
@@ -54,7 +54,7 @@ impl Supervisor<'_> {
         };
         self.connections
             .send_to_agent(&SupervisorMessage::Stuck(stuck.clone()));
-        self.said.stuck = Some(stuck);
+        self.reports.stuck = Some(stuck);
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn killing_is_in_vain_once_it_has_taken_too_long() {
+    fn a_kill_counts_as_failed_once_it_has_taken_too_long() {
         let mut killing = Killing::default();
         let start = MonotonicMs(1_000);
         assert!(!killing.is_in_vain(start.after(9 * UNKILLABLE_MS)));

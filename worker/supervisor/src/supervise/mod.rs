@@ -1,7 +1,7 @@
 //! Life cycle of a supervisor: claim the attempt, start the task, watch it, record its exit.
 
+pub(super) mod reuse;
 pub mod server;
-pub(super) mod succession;
 
 mod completion;
 mod gang;
@@ -33,7 +33,7 @@ use crate::process::ProcessIdentity;
 use crate::process::process_tree::{self, ProcessTree};
 use crate::supervise::gang::Gang;
 use crate::supervise::pause::PauseState;
-use crate::supervise::succession::SupervisorContext;
+use crate::supervise::reuse::SupervisorContext;
 use crate::task::directory::TaskDirectory;
 use crate::task::hold::Prepared;
 use crate::task::ready::Ready;
@@ -105,11 +105,11 @@ pub(crate) fn supervise(
         alarm: LeaseAlarm::new(),
         pulse,
         connections,
-        stance: PauseState::Running,
+        pause_state: PauseState::Running,
         gang: Gang::of(&spec),
         execs: Execs::default(),
         prepared: None,
-        said: TaskReports::default(),
+        reports: TaskReports::default(),
         stopping: None,
         has_saved: false,
         is_asked_by_lease: false,
@@ -131,13 +131,13 @@ pub(crate) struct Supervisor<'task> {
     alarm: Option<LeaseAlarm>,
     pub(crate) pulse: Option<GuardedState>,
     pub(crate) connections: Connections,
-    stance: PauseState,
+    pause_state: PauseState,
     /// Present while the task waits for its gang.
     pub(crate) prepared: Option<Prepared>,
     gang: Gang,
     /// Exec sessions of the task.
     execs: Execs,
-    said: TaskReports,
+    reports: TaskReports,
     /// The stop request in progress, once there is one.
     stopping: Option<Stopping>,
     /// True once the task reported that it will have nothing more to save.
@@ -330,9 +330,11 @@ impl Supervisor<'_> {
             // The task has begun: an agent that does not know repeats it.
             AgentRequest::Begin { .. } => {}
             AgentRequest::Renew(place) => self.renew(place),
-            AgentRequest::Suspend if !self.lease.is_stopping() => self.stance = PauseState::Paused,
+            AgentRequest::Suspend if !self.lease.is_stopping() => {
+                self.pause_state = PauseState::Paused
+            }
             AgentRequest::Suspend => {}
-            AgentRequest::Resume => self.stance.resume(),
+            AgentRequest::Resume => self.pause_state.resume(),
             AgentRequest::OpenExec => self.execs.open(self.directory),
             // This supervisor has a task.
             AgentRequest::Next { .. } => {}
@@ -340,7 +342,7 @@ impl Supervisor<'_> {
                 let status = SupervisorMessage::Status {
                     deadline_boottime_ms: self.clock.to_boottime_ms(self.lease.deadline()),
                     stopping: self.lease.is_stopping(),
-                    suspended: self.stance == PauseState::Paused,
+                    suspended: self.pause_state == PauseState::Paused,
                 };
                 self.connections.send_to_agent(&status);
             }
@@ -351,20 +353,20 @@ impl Supervisor<'_> {
         for item in news {
             match item {
                 CheckpointEvent::Watched => {
-                    self.said.started = Some(main);
+                    self.reports.started = Some(main);
                     self.connections
                         .send_to_agent(&SupervisorMessage::Started { pid: main });
                 }
                 CheckpointEvent::Committed(report, finality) => {
                     self.connections
                         .send_to_agent(&SupervisorMessage::Checkpoint(report.clone()));
-                    self.said.checkpoints.add(report);
+                    self.reports.checkpoints.add(report);
                     self.note_saved(finality);
                 }
                 CheckpointEvent::Damaged(report) => {
                     self.connections
                         .send_to_agent(&SupervisorMessage::Damaged(report.clone()));
-                    self.said.damaged.push(report);
+                    self.reports.damaged.push(report);
                 }
                 CheckpointEvent::Answer(connection, answer) => {
                     self.connections.answer(connection, &answer);
@@ -376,7 +378,7 @@ impl Supervisor<'_> {
     /// Sends the complete state.
     pub(crate) fn send_state(&mut self) {
         let prepared = self.prepared.as_ref().map(Prepared::message);
-        for message in prepared.into_iter().chain(self.said.messages()) {
+        for message in prepared.into_iter().chain(self.reports.messages()) {
             self.connections.send_to_agent(&message);
         }
     }

@@ -19,11 +19,11 @@ impl Supervisor<'_> {
         let now = self.clock.now();
         let registration = match request {
             TaskRequest::Begin(step) => {
-                self.said.saves.begin(step, now);
+                self.reports.saves.begin(step, now);
                 return Some(ControlAnswer::done());
             }
             TaskRequest::Progress(step) => {
-                self.said.progress.said(step, now);
+                self.reports.progress.set(step, now);
                 return Some(ControlAnswer::done());
             }
             TaskRequest::Watch { gang } => {
@@ -35,7 +35,7 @@ impl Supervisor<'_> {
                 return None;
             }
             TaskRequest::Commit(Commit { mut report, last }) => {
-                report.save_ms = self.said.saves.end(report.step, now);
+                report.save_ms = self.reports.saves.end(report.step, now);
                 let asked = self.stopping.is_some();
                 let finality = last.map_or(Finality::Registered { asked }, Finality::Said);
                 Registration::Commit(report, finality)
@@ -51,7 +51,7 @@ impl Supervisor<'_> {
 
     /// Reports the task's progress to the agent, if a report is due.
     pub(super) fn send_progress(&mut self, now: MonotonicMs) {
-        if let Some(step) = self.said.progress.news(now) {
+        if let Some(step) = self.reports.progress.take_due(now) {
             self.connections
                 .send_to_agent(&SupervisorMessage::Progress { step });
         }
@@ -61,7 +61,7 @@ impl Supervisor<'_> {
     pub(super) fn next_look(&self, then: MonotonicMs, task: &Watched) -> MonotonicMs {
         let stopping = self.stopping.as_ref().and_then(Stopping::until);
         let keeper = task.keeper.is_none().then_some(task.keeper_due);
-        let progress = self.said.progress.due();
+        let progress = self.reports.progress.due();
         let dues = stopping.into_iter().chain(keeper).chain(progress);
         dues.fold(then, MonotonicMs::min)
     }
@@ -81,7 +81,7 @@ impl Supervisor<'_> {
         let now = self.clock.now();
         let is_first = self.lease.stop(now, grace_ms);
         // A paused process handles no signal.
-        self.stance.resume();
+        self.pause_state.resume();
         if let Some(stopping) = &mut self.stopping {
             stopping.shorten(now, grace_ms);
         }

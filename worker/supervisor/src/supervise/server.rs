@@ -22,7 +22,7 @@ use rustix::process::setsid;
 use crate::lease::guard::{Guard, GuardedState};
 use crate::limits::LEASE_TICK;
 use crate::output::log_error;
-use crate::supervise::succession;
+use crate::supervise::reuse;
 use crate::sys;
 use crate::task::directory::TaskDirectory;
 
@@ -157,7 +157,7 @@ impl Request {
             return ExitCode::FAILURE;
         }
         drop(self.agent);
-        succession::supervise_all(self.directory, self.pulse)
+        reuse::supervise_all(self.directory, self.pulse)
     }
 
     fn become_supervisor(&self) -> io::Result<()> {

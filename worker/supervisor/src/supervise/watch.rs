@@ -105,7 +105,7 @@ impl Supervisor<'_> {
         if task.family.status().is_some() {
             self.execs.kill();
         }
-        self.stance.apply(&task.family, &self.execs);
+        self.pause_state.apply(&task.family, &self.execs);
         if killing.has_begun() {
             self.kill(killing, task, now);
         } else if let Some(stopping) = &mut self.stopping {

@@ -208,14 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_does_not_listen_is_terminated_at_once() {
+    fn a_task_that_watches_no_stop_receives_sigterm_at_once() {
         let mut plan = Plan::new(START, 30_000, None, false);
         assert_eq!(plan.due(START), [Step::Terminate]);
         assert_eq!(plan.until(), None);
     }
 
     #[test]
-    fn a_task_that_listens_has_time_until_it_has_saved() {
+    fn a_task_that_watches_for_a_stop_has_time_until_it_has_saved() {
         let mut plan = Plan::new(START, 30_000, None, true);
         assert_eq!(plan.due(START.after(22_499)), []);
         assert_eq!(plan.until(), Some(START.after(22_500)));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_saved_is_not_asked_any_more() {
+    fn a_task_that_has_saved_is_not_asked_again() {
         let mut plan = Plan::new(START, 120_000, Some(usr1(Some(60_000))), false);
         plan.saved(START.after(1));
         assert_eq!(plan.due(START.after(1)), [Step::Terminate]);

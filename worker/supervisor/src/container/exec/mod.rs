@@ -111,14 +111,14 @@ fn enter(directory: &TaskDirectory, request: &ExecRequest) -> Result<Relay, Cont
         .make_exec(&record.name, &body(request))
         // A state change in the meantime explains more than the engine's refusal.
         .or_else(|error| check(&engine, &record).and(Err(not_started(error))))?;
-    let heard = [
+    let handled = [
         libc::SIGHUP,
         libc::SIGTERM,
         libc::SIGINT,
         libc::SIGQUIT,
         libc::SIGWINCH,
     ];
-    let signals = sys::take_signals(heard.into_iter())
+    let signals = sys::take_signals(handled.into_iter())
         .map_err(|error| not_started(format!("blocking signals: {error}")))?;
     let size = is_terminal
         .then(|| tcgetwinsize(io::stdin()).ok())

@@ -63,7 +63,7 @@ pub(super) struct Relay {
     /// Whether the connection has become a stream.
     has_begun: bool,
     /// Time of the last data received.
-    heard_ms: u64,
+    received_ms: u64,
     input: Input,
     output: Output,
     process: Process,
@@ -131,9 +131,9 @@ impl Size {
     /// Marks a size as sent, unless it has changed again.
     fn mark_resized(&mut self, size: Winsize, now_ms: u64) {
         self.due_ms = now_ms + RESIZE_PAUSE_MS;
-        let is_told =
+        let is_sent =
             |wanted: &Winsize| (wanted.ws_row, wanted.ws_col) == (size.ws_row, size.ws_col);
-        self.wanted = self.wanted.filter(|wanted| !is_told(wanted));
+        self.wanted = self.wanted.filter(|wanted| !is_sent(wanted));
     }
 
     fn failed(&mut self, now_ms: u64) {
@@ -162,7 +162,7 @@ impl Relay {
             signals,
             stream: Some(stream),
             has_begun: false,
-            heard_ms: 0,
+            received_ms: 0,
             process: Process::Unknown,
             code: None,
             errand: None,
@@ -197,7 +197,7 @@ impl Relay {
 
     /// Whether all output was received and written.
     fn is_output_complete(&self) -> bool {
-        let is_quiet = self.stream.is_none() || boottime_ms() >= self.heard_ms + QUIET_MS;
+        let is_quiet = self.stream.is_none() || boottime_ms() >= self.received_ms + QUIET_MS;
         self.output.blocked().is_none() && is_quiet
     }
 
@@ -208,7 +208,7 @@ impl Relay {
         }
         if was_blocked && self.output.blocked().is_none() {
             // Data that arrived in the meantime was not read.
-            self.heard_ms = boottime_ms();
+            self.received_ms = boottime_ms();
         }
         if let Some(stream) = self.stream.as_mut().filter(|_| self.has_begun) {
             self.input.hand_on(stream);
@@ -256,7 +256,7 @@ impl Relay {
     /// Time of the next scheduled action.
     fn next_due(&self) -> Option<u64> {
         let output_complete_ms = match self.code {
-            Some(_) if self.output.blocked().is_none() => Some(self.heard_ms + QUIET_MS),
+            Some(_) if self.output.blocked().is_none() => Some(self.received_ms + QUIET_MS),
             _ => None,
         };
         let engine_ms = match &self.errand {
@@ -368,7 +368,7 @@ impl Relay {
             Some(_) if !goes_on => return Err(refusal(stream)),
             Some(_) | None => return Ok(()),
         }
-        self.heard_ms = boottime_ms();
+        self.received_ms = boottime_ms();
         self.output.push(&stream.take());
         if !goes_on {
             self.stream = None;
@@ -462,7 +462,7 @@ impl Relay {
 
     fn has_ended(&mut self, code: i32) {
         self.code = Some(code);
-        self.heard_ms = boottime_ms();
+        self.received_ms = boottime_ms();
     }
 
     fn failed(&mut self, purpose: Purpose) {

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_ran_out_where_its_limit_was_met_and_somebody_killed() {
+    fn version_2_reports_out_of_memory_only_if_the_limit_was_reached_and_a_process_killed() {
         let home = tempfile::tempdir().unwrap();
         let events = home.path().join(EVENTS);
         let mut watch = MemoryWatch::default();
