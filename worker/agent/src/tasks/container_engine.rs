@@ -32,11 +32,11 @@ pub enum ContainerEngineConfig {
 
 impl From<String> for ContainerEngineConfig {
     /// Parses `auto` or `none`; anything else is the path of a socket.
-    fn from(word: String) -> Self {
-        match &*word {
+    fn from(text: String) -> Self {
+        match &*text {
             "auto" => Self::Auto,
             "none" => Self::None,
-            _ => Self::Socket(PathBuf::from(word)),
+            _ => Self::Socket(PathBuf::from(text)),
         }
     }
 }

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_kernel_is_believed_where_it_hands_out_its_log() {
+    fn only_lines_of_the_kernel_are_trusted_if_its_log_is_readable() {
         let mut config = HealthConfig::default();
         assert_eq!(
             config.log(),

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_mounted_is_missing_and_what_answers_is_well_whatever_it_says() {
+    fn an_absent_mount_is_missing_and_one_that_answers_is_healthy() {
         let home = tempfile::tempdir().unwrap();
         let limit = Duration::from_secs(20);
         let mut all = mounts(home.path(), TABLE);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_news_once_and_so_is_that_it_is_back() {
+    fn a_missing_mount_is_logged_once_and_so_is_its_return() {
         let home = tempfile::tempdir().unwrap();
         let mut mounts = mounts(home.path(), TABLE);
         let all = BTreeSet::from(["/mnt/my data", "/scratch"].map(PathBuf::from));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_hangs_is_asked_once_and_told_each_time_until_it_answers() {
+    fn a_hanging_mount_is_queried_once_and_reported_each_time_until_it_answers() {
         let home = tempfile::tempdir().unwrap();
         let mut mounts = mounts(home.path(), TABLE);
         // The querying thread does not return.

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_supervisor_that_accepts_no_connections_delays_no_other() {
+    fn a_request_to_a_full_accept_queue_fails_without_blocking() {
         let home = tempfile::tempdir().unwrap();
         let directory = TaskDirectory::new(home.path());
         let flags = SocketFlags::CLOEXEC;

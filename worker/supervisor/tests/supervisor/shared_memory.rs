@@ -156,7 +156,7 @@ fn a_task_with_its_own_shared_memory_still_reaches_its_supervisor() {
 }
 
 #[test]
-fn remains_of_a_dead_supervisor_are_removed_by_the_next_one() {
+fn shared_memory_of_a_dead_supervisor_is_removed() {
     let Some(home) = home() else { return };
     let place = place(home.path(), "7-0-1");
     let rig = start(

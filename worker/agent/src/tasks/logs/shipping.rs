@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_record_that_a_power_cut_emptied_keeps_nothing_back() {
+    async fn a_record_emptied_by_a_power_cut_delays_no_removal() {
         let mut rig = Rig::new();
         rig.open();
         rig.writer("8-1-12", OutputStream::Stderr)

@@ -224,7 +224,7 @@ impl Drop for HelperState {
 fn spawn(program: &HelperProgram) -> std::io::Result<Child> {
     Command::new(&program.program)
         .arg0(NAME)
-        .args(&program.words)
+        .args(&program.arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

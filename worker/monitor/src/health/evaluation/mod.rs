@@ -88,7 +88,8 @@ pub(super) struct RuleEvaluator {
     found: Vec<Finding>,
     /// Findings passed on but not acknowledged, with the sequence numbers that the agent gives them.
     waiting: VecDeque<(u64, Finding)>,
-    told: u64,
+    /// Sequence number of the last finding passed on.
+    last_sequence: u64,
     /// GPUs whose health was reported since the start.
     reported: BTreeSet<GpuUuid>,
     /// Findings that the cluster counts against this host.
@@ -128,7 +129,7 @@ impl RuleEvaluator {
             notes,
             found,
             waiting: VecDeque::new(),
-            told: 0,
+            last_sequence: 0,
             reported: BTreeSet::new(),
             counted: CountedFindings::default(),
             unconfirmed: BTreeSet::new(),
@@ -177,7 +178,7 @@ impl RuleEvaluator {
                 },
                 _ = tick.tick() => self.tick(),
             }
-            self.tell().await;
+            self.forward_findings().await;
         }
     }
 
@@ -198,14 +199,14 @@ impl RuleEvaluator {
                     self.sample(sample);
                 }
             }
-            Observation::SampleWithText(sample, words) => {
-                self.sample_with_evidence(&sample, Some(&words))
+            Observation::SampleWithText(sample, text) => {
+                self.sample_with_evidence(&sample, Some(&text))
             }
             Observation::Gpu(gpu, health) => self.gpu(gpu, &health),
             Observation::Xid(gpu, code) => self.driver_xid(gpu, code),
             Observation::LateXid(gpu, code) => self.evaluate_driver_xid(gpu, code),
             Observation::Checked(name, result) => self.checked(&name, &result),
-            Observation::Acknowledged(number) => self.heard(number),
+            Observation::Acknowledged(number) => self.acknowledge(number),
             Observation::Rules(revision, sum) => self.fetch(revision, sum),
             Observation::Fetched(revision, rules) => {
                 self.revision = revision;
@@ -244,7 +245,7 @@ impl RuleEvaluator {
     }
 
     fn gpu(&mut self, gpu: GpuUuid, health: &GpuHealth) {
-        let word = match health {
+        let signal_name = match health {
             GpuHealth::Healthy => None,
             GpuHealth::Faulted { signal, detail } if signal == signals::NO_DATA => {
                 // The silence hides earlier faults and ends when the sampler gets an answer.
@@ -261,19 +262,19 @@ impl RuleEvaluator {
             .iter()
             .position(|(of, _)| *of == gpu)
             .map(|at| self.notes.signals.remove(at).1);
-        if let Some((word, _)) = word {
-            self.notes.signals.push((gpu, word.clone()));
+        if let Some((signal_name, _)) = signal_name {
+            self.notes.signals.push((gpu, signal_name.clone()));
         }
-        if before.as_ref() == word.map(|(word, _)| word) {
+        if before.as_ref() == signal_name.map(|(signal_name, _)| signal_name) {
             self.confirm_signals(gpu);
             return;
         }
         if let Some(signal) = before.as_deref().and_then(signals::find) {
             self.signal_over(gpu, signal);
         }
-        if let Some((word, detail)) = word {
-            let evidence = with_detail(word, detail);
-            match (signals::xid(word), signals::find(word)) {
+        if let Some((signal_name, detail)) = signal_name {
+            let evidence = with_detail(signal_name, detail);
+            match (signals::xid(signal_name), signals::find(signal_name)) {
                 (Some(code), _) => self.xid(
                     gpu,
                     &Xid {
@@ -334,8 +335,8 @@ impl RuleEvaluator {
     /// Whether another GPU has the same fault, which concerns the host as a whole.
     fn another_shows(&self, gpu: GpuUuid, signal: &Signal) -> bool {
         signal.is_hosts
-            && self.notes.signals.iter().any(|(of, word)| {
-                let theirs = signals::find(word).map(|theirs| theirs.rule);
+            && self.notes.signals.iter().any(|(of, name)| {
+                let theirs = signals::find(name).map(|theirs| theirs.rule);
                 *of != gpu && theirs == Some(signal.rule)
             })
     }
@@ -417,7 +418,7 @@ impl RuleEvaluator {
     }
 
     /// Passes on the findings and stores the notes.
-    pub(super) async fn tell(&mut self) {
+    pub(super) async fn forward_findings(&mut self) {
         if self.found.is_empty() {
             return;
         }
@@ -426,8 +427,9 @@ impl RuleEvaluator {
             metrics::health_finding(&finding.rule, finding.severity);
             tracing::info!(rule = finding.rule, component = %finding.component, severity = %finding.severity,
                 evidence = finding.evidence, "found");
-            self.told += 1;
-            self.waiting.push_back((self.told, finding.clone()));
+            self.last_sequence += 1;
+            self.waiting
+                .push_back((self.last_sequence, finding.clone()));
         }
         while self.waiting.len() > FINDINGS_WAITING_MAX {
             self.waiting.pop_front();
@@ -437,12 +439,12 @@ impl RuleEvaluator {
         self.write();
     }
 
-    fn heard(&mut self, number: u64) {
+    fn acknowledge(&mut self, number: u64) {
         let before = self.waiting.len();
         while self
             .waiting
             .front()
-            .is_some_and(|(told, _)| *told <= number)
+            .is_some_and(|(sequence, _)| *sequence <= number)
         {
             self.waiting.pop_front();
         }
@@ -521,8 +523,8 @@ fn shipped() -> RuleSet {
 /// The major release of the GPU driver: the first number of its version.
 fn release(root: &std::path::Path) -> Option<u32> {
     let text = std::fs::read_to_string(root.join("proc/driver/nvidia/version")).ok()?;
-    let version = text.split_whitespace().find(|word| {
-        let mut parts = word.split('.');
+    let version = text.split_whitespace().find(|part| {
+        let mut parts = part.split('.');
         parts.clone().count() >= 2 && parts.all(|part| part.parse::<u32>().is_ok())
     })?;
     version.split('.').next()?.parse().ok()

@@ -322,7 +322,7 @@ mod tests {
         let of_gpu = |gpu, rule: &str, metric: &str, value| {
             Sample::new(rule, Component::Gpu(GpuUuid(gpu)), &[(metric, value)])
         };
-        let told = |second| {
+        let samples = |second| {
             brake_of_host(vec![
                 of_gpu(1, "power_brake", "braked", 0),
                 of_gpu(1, "temp_core", "over_max_c", -5),
@@ -332,7 +332,7 @@ mod tests {
         for braked in [0, 1] {
             let of_host = Sample::new("power_brake", THIS_HOST, &[("braked", braked)]);
             let expected = [of_gpu(1, "temp_core", "over_max_c", -5), of_host];
-            assert_eq!(told(braked), expected);
+            assert_eq!(samples(braked), expected);
         }
         assert!(brake_of_host(Vec::new()).is_empty(), "nothing was read");
     }
@@ -350,19 +350,19 @@ mod tests {
     }
 
     #[test]
-    fn how_fast_a_gpu_runs_is_compared_unless_it_slows_itself_down() {
+    fn the_clock_of_a_gpu_is_compared_unless_it_is_throttled() {
         let mut read = GpuReadings::default();
         assert!(clocked(GpuUuid(1), Some(JobId(7)), &read).is_none());
         read.gauges = vec![(CLOCK.to_owned(), 1_980.0), (UTILISATION.to_owned(), 97.0)];
-        let told = |read: &GpuReadings| {
+        let figures = |read: &GpuReadings| {
             let it = clocked(GpuUuid(1), Some(JobId(7)), read).unwrap();
             (it.clock_mhz, it.busy_permille, it.is_slowed)
         };
-        assert_eq!(told(&read), (1_980, Some(970), false));
+        assert_eq!(figures(&read), (1_980, Some(970), false));
         for (slowed, is_slowed) in [(0, false), (1, true)] {
             let metrics = vec![("slowed_busy".to_owned(), 1), (SLOWED.to_owned(), slowed)];
             read.samples = vec![(SLOWDOWN.to_owned(), metrics)];
-            assert_eq!(told(&read).2, is_slowed);
+            assert_eq!(figures(&read).2, is_slowed);
         }
     }
 
