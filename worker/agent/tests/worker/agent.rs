@@ -296,7 +296,7 @@ async fn a_leader_that_acknowledges_nothing_extends_no_lease() {
     // With acknowledgements it lives far longer than its first lease.
     let heartbeats = leader.inner().heartbeats;
     leader
-        .eventually("beats", |inner| {
+        .eventually("heartbeats", |inner| {
             (inner.heartbeats > heartbeats + 20).then_some(())
         })
         .await;

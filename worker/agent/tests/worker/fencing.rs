@@ -103,7 +103,7 @@ async fn an_older_attempt_is_not_started_after_a_newer_one_ended_nor_by_the_next
         leader.want([older.clone()]);
         let heartbeats = leader.inner().heartbeats;
         leader
-            .eventually("beats", |inner| {
+            .eventually("heartbeats", |inner| {
                 (inner.heartbeats > heartbeats + 5).then_some(())
             })
             .await;

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lines_of_the_kernel_are_trusted_if_its_log_is_readable() {
+    fn only_the_kernel_is_trusted_to_write_its_own_log() {
         let mut config = HealthConfig::default();
         assert_eq!(
             config.log(),

@@ -138,13 +138,13 @@ impl CheckpointKeeper {
             })
     }
 
-    /// Takes the pending news.
-    pub(crate) fn news(&self) -> Vec<CheckpointEvent> {
+    /// Takes the pending events.
+    pub(crate) fn take_events(&self) -> Vec<CheckpointEvent> {
         self.wake.lower();
         std::mem::take(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Scans the directory a last time, for a bounded time; then [`Self::news`] returns the last of it. False
+    /// Scans the directory a last time, for a bounded time; then [`Self::take_events`] returns the last of it. False
     /// if the scan still runs.
     pub(crate) fn finish(&self) -> bool {
         let has_settled = self.requests.try_send(Request::Finish).is_ok()

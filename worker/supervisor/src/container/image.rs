@@ -63,14 +63,14 @@ pub(super) fn obtain(
         why,
         policy: container.pull,
     };
-    let look = || {
+    let inspect = || {
         engine
             .image(&container.image)
             .map_err(|error| unavailable(error.to_string()))
     };
     let found = match container.pull {
         PullPolicy::Always => None,
-        PullPolicy::Missing | PullPolicy::Never => look()?,
+        PullPolicy::Missing | PullPolicy::Never => inspect()?,
     };
     if let Some(id) = found {
         return Ok(id);
@@ -81,7 +81,7 @@ pub(super) fn obtain(
     log_error(&format!("pulling the image {}", container.image));
     let began_ms = boottime_ms();
     pull(engine, &container.image, auth_file).map_err(unavailable)?;
-    let id = look()?;
+    let id = inspect()?;
     let took_ms = boottime_ms() - began_ms;
     log_error(&format!(
         "pulled the image {} in {took_ms} ms",

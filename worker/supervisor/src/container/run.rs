@@ -306,7 +306,7 @@ impl<'a> Runner<'a> {
                 _ => {}
             }
             self.sleep()?;
-            self.memory.look();
+            self.memory.check();
             self.handle_signals()?;
             self.update_pause();
             self.copy_output();

@@ -87,14 +87,10 @@ impl Execs {
     pub(crate) fn started(
         &mut self,
         spec: TaskSpec,
-        family: &ProcessTree,
+        tree: &ProcessTree,
         directory: &TaskDirectory,
     ) {
-        self.task = Some(ExecContext::new(
-            spec,
-            family.secrets().clone(),
-            family.main(),
-        ));
+        self.task = Some(ExecContext::new(spec, tree.secrets().clone(), tree.main()));
         if self.is_awaited {
             self.open(directory);
         }
@@ -129,18 +125,18 @@ impl Execs {
     /// Reaps ended processes of the task and of its commands. True if none of them is alive.
     /// While a command is being started, reaps only the task's main process. If that start fails, the
     /// standard library waits for the child itself, and panics if it is gone.
-    pub(crate) fn reap(&self, family: &mut ProcessTree) -> bool {
+    pub(crate) fn reap(&self, tree: &mut ProcessTree) -> bool {
         let Some(thread) = &self.thread else {
-            return family.reap(|_, _| {});
+            return tree.reap(|_, _| {});
         };
         // Cleared before the check: a later end is signalled again.
         thread.shared.ended.lower();
         let mut table = thread.shared.table();
         if table.is_starting {
-            family.reap_main();
+            tree.reap_main();
             return false;
         }
-        family.reap(|pid, status| {
+        tree.reap(|pid, status| {
             if let Some(running) = table.running.get_mut(&pid) {
                 *running = Some(status);
                 thread.shared.wake.raise();
@@ -163,7 +159,7 @@ impl Execs {
 
     /// Calls `act` with the process ids of all running commands, unless one is being started. False in that
     /// case, without calling it.
-    pub(crate) fn knowing_all(&self, act: impl FnOnce(&[i32])) -> bool {
+    pub(crate) fn with_running(&self, act: impl FnOnce(&[i32])) -> bool {
         let Some(thread) = &self.thread else {
             act(&[]);
             return true;

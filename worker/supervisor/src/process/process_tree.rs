@@ -50,7 +50,7 @@ impl ProcessTree {
         belongings: TaskResources,
         removal: Option<Removal>,
     ) -> (Self, Outputs) {
-        let family = Self {
+        let tree = Self {
             main: started.pid,
             main_ended: started.ended,
             status: None,
@@ -63,7 +63,7 @@ impl ProcessTree {
             stdout: started.stdout,
             stderr: started.stderr,
         };
-        (family, outputs)
+        (tree, outputs)
     }
 
     /// Secrets of the task.
@@ -329,7 +329,7 @@ fn signal_descendants(
     let me = getpid().as_raw_nonzero().get();
     // A failed listing is repeated with the next check of the task.
     let entries = ProcessEntry::all().unwrap_or_default();
-    let family = descendants(&entries, me);
+    let tree = descendants(&entries, me);
     let others: Vec<i32> = beside
         .iter()
         .flat_map(|leader| descendants(&entries, *leader))
@@ -338,7 +338,7 @@ fn signal_descendants(
         |entry: &ProcessEntry| beside.contains(&entry.session) || others.contains(&entry.pid);
     let meant = entries
         .iter()
-        .filter(|entry| family.contains(&entry.pid) && !is_beside(entry) && is_meant(entry));
+        .filter(|entry| tree.contains(&entry.pid) && !is_beside(entry) && is_meant(entry));
     let mut any = false;
     for entry in meant {
         any = true;

@@ -40,15 +40,15 @@ impl Killing {
 impl Supervisor<'_> {
     /// Kills the task, and reports once if that does not help.
     pub(super) fn kill(&mut self, killing: &Killing, task: &Watched, now: MonotonicMs) {
-        task.family.kill();
+        task.tree.kill();
         if self.reports.stuck.is_some() || !killing.is_in_vain(now) {
             return;
         }
-        let status = task.family.status();
+        let status = task.tree.status();
         let stuck = UnkillableTask {
-            detail: detail(&task.family.survivors()),
+            detail: detail(&task.tree.survivors()),
             exit: status.map(|status| {
-                task.family
+                task.tree
                     .account(exit_of(Some(status), self.expired), &self.container_end())
             }),
         };

@@ -153,7 +153,7 @@ pub(crate) struct Supervisor<'task> {
 
 /// A started task with its watchers.
 struct Watched {
-    family: ProcessTree,
+    tree: ProcessTree,
     output: Output,
     folder: CheckpointFolder,
     /// When [`Self::keeper`] must be started at the latest.
@@ -169,7 +169,7 @@ impl Supervisor<'_> {
         kept: Option<ReusableCgroups>,
         may_go_on: bool,
     ) -> Result<Option<(LineStream, Option<ReusableCgroups>)>, SuperviseError> {
-        let (exit, family) = match self.start(kept) {
+        let (exit, tree) = match self.start(kept) {
             Ok(watched) => self.watch(watched)?,
             Err(exit) => {
                 process_tree::end_all();
@@ -177,7 +177,7 @@ impl Supervisor<'_> {
             }
         };
         // Done before the agent is notified of the end and removes what it finds.
-        let cgroups = family.map(|family| family.close(may_go_on));
+        let cgroups = tree.map(|tree| tree.close(may_go_on));
         self.over();
         let kept = cgroups.as_ref().map(Option::is_some);
         let goes_on = self.complete(exit, kept.filter(|_| may_go_on))?;
@@ -188,7 +188,7 @@ impl Supervisor<'_> {
     /// Tells the guard that no process of the task is alive.
     fn over(&self) {
         if let Some(pulse) = self.pulse {
-            pulse.over();
+            pulse.task_ended();
         }
     }
 
@@ -219,11 +219,11 @@ impl Supervisor<'_> {
             self.gang.begin(master_port);
         }
         let started = ready.start(&spec, self.directory);
-        let (family, outputs) = started.map_err(|error| not_started(&error))?;
-        self.execs.started(spec, &family, self.directory);
+        let (tree, outputs) = started.map_err(|error| not_started(&error))?;
+        self.execs.started(spec, &tree, self.directory);
         let now = self.clock.now();
         Ok(Watched {
-            family,
+            tree,
             output: Output::new(self.spec, outputs.stdout, outputs.stderr),
             folder,
             keeper_due: now.after(QUICK_TASK_MS_MAX),
@@ -237,7 +237,7 @@ impl Supervisor<'_> {
             return;
         }
         // `None` once it was reaped: then it need not be found again.
-        let process = ProcessIdentity::of(task.family.main());
+        let process = ProcessIdentity::of(task.tree.main());
         let folder = task.folder.clone();
         match CheckpointKeeper::start(self.spec, self.directory, folder, process) {
             Ok(keeper) => task.keeper = Some(keeper),
@@ -262,7 +262,7 @@ impl Supervisor<'_> {
         let mut has_settled = true;
         if let Some(keeper) = &task.keeper {
             has_settled = keeper.finish();
-            self.publish(keeper.news(), task.family.main());
+            self.publish(keeper.take_events(), task.tree.main());
         }
         let (last_output, has_drained) = task.output.finish();
         self.execs.finish();
@@ -271,8 +271,8 @@ impl Supervisor<'_> {
         let mut exit = match self.broken.as_ref().or(container.start_error.as_ref()) {
             Some(error) => not_started(error),
             None => {
-                let exit = exit_of(task.family.status(), self.expired);
-                task.family.account(exit, &container)
+                let exit = exit_of(task.tree.status(), self.expired);
+                task.tree.account(exit, &container)
             }
         };
         // The lease ended it, unless its exit code shows that it was done by itself.
@@ -283,9 +283,9 @@ impl Supervisor<'_> {
             exit.evidence = evidence::of_end(&exit, &last_output, &self.directory.error_file());
         }
         if was_plain {
-            return (exit, Some(task.family));
+            return (exit, Some(task.tree));
         }
-        task.family.close(false);
+        task.tree.close(false);
         (exit, None)
     }
 
@@ -308,9 +308,9 @@ impl Supervisor<'_> {
         }
     }
 
-    fn news(&mut self, task: &Watched) {
+    fn publish_checkpoints(&mut self, task: &Watched) {
         if let Some(keeper) = &task.keeper {
-            self.publish(keeper.news(), task.family.main());
+            self.publish(keeper.take_events(), task.tree.main());
         }
     }
 

@@ -58,7 +58,7 @@ impl Supervisor<'_> {
     }
 
     /// Time of the next scheduled action, if the lease requires none until `then`.
-    pub(super) fn next_look(&self, then: MonotonicMs, task: &Watched) -> MonotonicMs {
+    pub(super) fn next_check(&self, then: MonotonicMs, task: &Watched) -> MonotonicMs {
         let stopping = self.stopping.as_ref().and_then(Stopping::until);
         let keeper = task.keeper.is_none().then_some(task.keeper_due);
         let progress = self.reports.progress.due();
@@ -72,7 +72,7 @@ impl Supervisor<'_> {
             alarm.set(then, self.clock);
         }
         if let Some(pulse) = self.pulse {
-            pulse.until(self.clock.to_boottime_ms(then));
+            pulse.set_deadline(self.clock.to_boottime_ms(then));
         }
     }
 

@@ -80,7 +80,7 @@ fn serve_until_hung_up() -> io::Result<Option<Request>> {
     let mut guard = Guard::new()?;
     let mut has_agent = true;
     while has_agent || !guard.is_idle() {
-        guard.look();
+        guard.check();
         if !wait_for_request(has_agent, &guard)? {
             continue;
         }

@@ -92,27 +92,27 @@ impl Stopping {
     }
 
     /// Sends the signals that are due.
-    pub(crate) fn act(&mut self, now: MonotonicMs, family: &ProcessTree) {
+    pub(crate) fn act(&mut self, now: MonotonicMs, tree: &ProcessTree) {
         self.flag.take_if(|flag| flag.is_settled(now));
         if self.flag.is_some() {
             return;
         }
         for step in self.plan.due(now) {
             match step {
-                Step::Warn(warning) => warn(family, warning),
-                Step::Terminate => family.terminate(),
+                Step::Warn(warning) => warn(tree, warning),
+                Step::Terminate => tree.terminate(),
             }
         }
     }
 }
 
 /// Sends the signal of the job's choice.
-fn warn(family: &ProcessTree, warning: StopWarning) {
+fn warn(tree: &ProcessTree, warning: StopWarning) {
     // `spec::validate` admits only real signals; an unknown one must not prevent the rest.
     let Some(signal) = Signal::from_named_raw(warning.signal) else {
         return;
     };
-    family.signal(signal, warning.to_all);
+    tree.signal(signal, warning.to_all);
 }
 
 /// Schedule of the signals.

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_directory_does_not_prevent_the_adoption_of_others() {
+    fn an_unreadable_record_does_not_prevent_the_removal_of_other_logs() {
         let logs = attempts(3);
         let of = |epoch| logs.path().join(id(epoch).to_string());
         // A power cut emptied the record of the first attempt.

@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_record_emptied_by_a_power_cut_delays_no_removal() {
+    async fn a_record_emptied_by_a_power_cut_does_not_stop_shipping() {
         let mut rig = Rig::new();
         rig.open();
         rig.writer("8-1-12", OutputStream::Stderr)

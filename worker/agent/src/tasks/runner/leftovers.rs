@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn only_folders_of_unknown_tasks_are_removed() {
+    fn only_remains_of_unknown_tasks_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let config = crate::testing::runner_config(home.path());
         let start = |task: &str| {

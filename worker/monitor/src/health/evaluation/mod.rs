@@ -157,7 +157,7 @@ impl RuleEvaluator {
     /// Reports an unexpected reboot of the host.
     pub(super) fn rebooted(&mut self) {
         let evidence = "the host has booted, and the scheduler did not order it";
-        self.find(
+        self.add_finding(
             REBOOT_UNEXPECTED,
             THIS_HOST,
             Severity::Degraded,
@@ -234,9 +234,9 @@ impl RuleEvaluator {
     pub(super) fn tick(&mut self) {
         let now = self.now();
         for (id, component) in self.readings.quiet(now) {
-            self.stands(&id, &component, Severity::Healthy);
+            self.set_severity(&id, &component, Severity::Healthy);
             let evidence = "not observed for long enough";
-            self.find(&id, component, Severity::Healthy, "", 0, evidence);
+            self.add_finding(&id, component, Severity::Healthy, "", 0, evidence);
         }
         if let Some(unfinished_s) = self.host.sweep.unfinished_s() {
             let metrics = [("unfinished_s", unfinished_s)];
@@ -305,7 +305,7 @@ impl RuleEvaluator {
             self.miss(signal.rule);
             return;
         };
-        self.find(
+        self.add_finding(
             signal.rule,
             signal.component(gpu),
             severity,
@@ -321,7 +321,7 @@ impl RuleEvaluator {
         if clears && !self.another_shows(gpu, signal) {
             let component = signal.component(gpu);
             let evidence = "no longer reported for the GPU";
-            self.find(
+            self.add_finding(
                 signal.rule,
                 component,
                 Severity::Healthy,
@@ -353,30 +353,30 @@ impl RuleEvaluator {
             return;
         };
         let id = format!("{RULE_PREFIX}{name}");
-        let standing = self
+        let known = self
             .notes
             .severities
             .iter()
             .find(|(rule, _, _)| *rule == id);
-        let before = standing.map_or(Severity::Healthy, |(_, _, severity)| *severity);
+        let before = known.map_or(Severity::Healthy, |(_, _, severity)| *severity);
         if severity == before && !self.confirm(&id) {
             return;
         }
-        self.stands(&id, &THIS_HOST, severity);
+        self.set_severity(&id, &THIS_HOST, severity);
         let measured = match severity {
             Severity::Healthy | Severity::Info => 0,
             Severity::Warn | Severity::Degraded => 1,
             Severity::Fatal => 2,
         };
-        self.find(&id, THIS_HOST, severity, "result", measured, &result.text);
+        self.add_finding(&id, THIS_HOST, severity, "result", measured, &result.text);
     }
 
     /// Stores the severity of a component under a rule, for the next agent.
-    fn stands(&mut self, id: &str, component: &Component, severity: Severity) {
-        let standing = &mut self.notes.severities;
-        standing.retain(|(rule, of, _)| !(rule == id && of == component));
+    fn set_severity(&mut self, id: &str, component: &Component, severity: Severity) {
+        let severities = &mut self.notes.severities;
+        severities.retain(|(rule, of, _)| !(rule == id && of == component));
         if severity != Severity::Healthy {
-            standing.push((id.to_owned(), component.clone(), severity));
+            severities.push((id.to_owned(), component.clone(), severity));
         }
         self.publish_faulty();
     }
@@ -387,14 +387,14 @@ impl RuleEvaluator {
             let rule = self.rules.rule(id);
             rule.is_some_and(|rule| rule.clears == Clears::Reading)
         };
-        let standing = self.notes.severities.iter();
-        let faulty = standing
+        let severities = self.notes.severities.iter();
+        let faulty = severities
             .filter(|(id, _, severity)| *severity == Severity::Fatal && lasts(id))
             .map(|(id, component, _)| (id.clone(), component.clone()));
         self.against.set_faulty(faulty.collect());
     }
 
-    fn find(
+    fn add_finding(
         &mut self,
         rule: &str,
         component: Component,

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_without_peers_counts_as_fast() {
+    fn a_gpu_that_cannot_be_compared_counts_as_fast() {
         let slow = working(0, 1, 1_000);
         let fast = [working(1, 1, 2_000), working(2, 1, 2_000)];
         let with = |slow: ClockReading| permille(&[slow, fast[0], fast[1]])[0];

@@ -20,12 +20,12 @@ use crate::process::ProcessIdentity;
 use crate::sys;
 
 /// Pause before the second status query, in milliseconds; it doubles each time.
-const LOOK_RETRY_MS: u64 = 10;
+const QUERY_RETRY_MS: u64 = 10;
 /// Longest pause between two status queries, in milliseconds.
-const LOOK_RETRY_MS_MAX: u64 = 1_000;
+const QUERY_RETRY_MS_MAX: u64 = 1_000;
 /// Consecutive queries that must report an end while the stream is open: a command about to start may look
 /// ended.
-const LOOKS_OF_AN_END: u32 = 6;
+const END_QUERIES: u32 = 6;
 /// How long to wait for an unreachable engine, in milliseconds.
 const ENGINE_AWAY_MS_MAX: u64 = 5_000;
 /// Processes left by an ended command may hold its output open: it is complete once nothing has arrived for
@@ -69,11 +69,11 @@ pub(super) struct Relay {
     process: Process,
     /// Its exit code, once it has ended.
     code: Option<i32>,
-    errand: Option<EngineCall>,
-    looks: QuerySchedule,
+    call: Option<EngineCall>,
+    queries: QuerySchedule,
     size: Size,
     /// Signals for a process that is not known yet.
-    owed: Vec<Signal>,
+    pending_signals: Vec<Signal>,
     kill_at_ms: Option<u64>,
 }
 
@@ -97,15 +97,15 @@ struct QuerySchedule {
 
 impl QuerySchedule {
     /// Triggers an immediate query.
-    fn hurry(&mut self) {
+    fn trigger(&mut self) {
         self.count = 0;
         self.due_ms = 0;
     }
 
     fn done(&mut self, now_ms: u64) {
-        let pause_ms = LOOK_RETRY_MS << self.count.min(16);
+        let pause_ms = QUERY_RETRY_MS << self.count.min(16);
         self.count += 1;
-        self.due_ms = now_ms + pause_ms.min(LOOK_RETRY_MS_MAX);
+        self.due_ms = now_ms + pause_ms.min(QUERY_RETRY_MS_MAX);
     }
 }
 
@@ -137,7 +137,7 @@ impl Size {
     }
 
     fn failed(&mut self, now_ms: u64) {
-        self.due_ms = now_ms + (LOOK_RETRY_MS << self.attempts.min(16));
+        self.due_ms = now_ms + (QUERY_RETRY_MS << self.attempts.min(16));
         self.doubt_until_ms = now_ms + DOUBT_MS_MAX;
         self.attempts += 1;
         self.wanted = self.wanted.filter(|_| self.attempts < RESIZES_MAX);
@@ -165,10 +165,10 @@ impl Relay {
             received_ms: 0,
             process: Process::Unknown,
             code: None,
-            errand: None,
-            looks: QuerySchedule::default(),
+            call: None,
+            queries: QuerySchedule::default(),
             size,
-            owed: Vec::new(),
+            pending_signals: Vec::new(),
             kill_at_ms: None,
         })
     }
@@ -247,8 +247,8 @@ impl Relay {
         if let Process::Runs(inside) = &self.process {
             sources.push(PollFd::new(inside, PollFlags::IN));
         }
-        if let Some(errand) = &self.errand {
-            sources.push(PollFd::new(errand, PollFlags::IN));
+        if let Some(call) = &self.call {
+            sources.push(PollFd::new(call, PollFlags::IN));
         }
         sources
     }
@@ -259,10 +259,10 @@ impl Relay {
             Some(_) if self.output.blocked().is_none() => Some(self.received_ms + QUIET_MS),
             _ => None,
         };
-        let engine_ms = match &self.errand {
-            Some(errand) => [Some(errand.until_ms), None],
+        let engine_ms = match &self.call {
+            Some(call) => [Some(call.until_ms), None],
             None => [
-                self.wants_look().then_some(self.looks.due_ms),
+                self.wants_query().then_some(self.queries.due_ms),
                 self.wants_size().then_some(self.size.due_ms),
             ],
         };
@@ -273,7 +273,7 @@ impl Relay {
     }
 
     /// Whether the engine must be queried: for the command's process id or its exit code.
-    const fn wants_look(&self) -> bool {
+    const fn wants_query(&self) -> bool {
         // Without a stream, the engine itself may be gone.
         let is_watched = matches!(self.process, Process::Runs(_)) && self.stream.is_some();
         self.has_begun && self.code.is_none() && !is_watched
@@ -293,16 +293,16 @@ impl Relay {
             self.kill_at_ms = None;
             self.signal(Signal::KILL);
         }
-        if self.errand.is_some() {
+        if self.call.is_some() {
             return;
         }
         let purpose = match self.size.wanted {
-            _ if self.wants_look() && now_ms >= self.looks.due_ms => Purpose::Look,
+            _ if self.wants_query() && now_ms >= self.queries.due_ms => Purpose::Query,
             Some(size) if self.wants_size() && now_ms >= self.size.due_ms => Purpose::Resize(size),
             _ => return,
         };
         match EngineCall::begin(&self.session.engine, &self.session.exec, purpose) {
-            Ok(errand) => self.errand = Some(errand),
+            Ok(call) => self.call = Some(call),
             Err(_) => self.failed(purpose),
         }
     }
@@ -320,8 +320,8 @@ impl Relay {
     fn signal(&mut self, signal: Signal) {
         match &self.process {
             Process::Unknown => {
-                self.owed.push(signal);
-                self.looks.hurry();
+                self.pending_signals.push(signal);
+                self.queries.trigger();
             }
             Process::Runs(inside) => {
                 inside.signal(signal);
@@ -362,7 +362,7 @@ impl Relay {
         match stream.status_so_far() {
             Some(101 | 200) if !self.has_begun => {
                 self.has_begun = true;
-                self.looks.hurry();
+                self.queries.trigger();
             }
             Some(101 | 200) => {}
             Some(_) if !goes_on => return Err(refusal(stream)),
@@ -372,7 +372,7 @@ impl Relay {
         self.output.push(&stream.take());
         if !goes_on {
             self.stream = None;
-            self.looks.hurry();
+            self.queries.trigger();
         }
         Ok(())
     }
@@ -390,15 +390,15 @@ impl Relay {
         };
         if inside.has_ended() {
             self.process = Process::Ended;
-            self.looks.hurry();
+            self.queries.trigger();
         }
     }
 
     fn finish_call(&mut self) -> Result<(), ContainerExecError> {
-        let Some(news) = self.errand.as_mut().and_then(EngineCall::news) else {
+        let Some(news) = self.call.as_mut().and_then(EngineCall::news) else {
             return Ok(());
         };
-        self.errand = None;
+        self.call = None;
         match news {
             CallOutcome::State(standing) => self.note(standing),
             // It was killed with its container.
@@ -413,7 +413,7 @@ impl Relay {
     /// Gives up on a command without a stream if its engine does not come back.
     fn require_engine(&self) -> Result<(), ContainerExecError> {
         let away_ms = self
-            .looks
+            .queries
             .failing_since_ms
             .map(|since_ms| boottime_ms() - since_ms);
         if self.stream.is_none() && away_ms.is_some_and(|it| it >= ENGINE_AWAY_MS_MAX) {
@@ -428,8 +428,8 @@ impl Relay {
     /// Applies the state that the engine reports.
     fn note(&mut self, standing: ExecState) {
         let now_ms = boottime_ms();
-        self.looks.failing_since_ms = None;
-        self.looks.done(now_ms);
+        self.queries.failing_since_ms = None;
+        self.queries.done(now_ms);
         let pid = standing
             .pid
             .filter(|_| standing.running)
@@ -437,7 +437,7 @@ impl Relay {
         if pid > 0 && matches!(self.process, Process::Unknown) {
             if let Some(inside) = ExecProcess::of(pid, &self.session.first) {
                 self.process = Process::Runs(inside);
-                for signal in std::mem::take(&mut self.owed) {
+                for signal in std::mem::take(&mut self.pending_signals) {
                     self.signal(signal);
                 }
             }
@@ -445,7 +445,7 @@ impl Relay {
         }
         let is_credible = self.stream.is_none()
             || matches!(self.process, Process::Ended)
-            || self.looks.count >= LOOKS_OF_AN_END;
+            || self.queries.count >= END_QUERIES;
         let is_over = is_credible && !standing.running && !self.is_doubtful(standing, now_ms);
         if let Some(code) = standing.exit_code.filter(|_| is_over) {
             self.has_ended(code);
@@ -468,9 +468,9 @@ impl Relay {
     fn failed(&mut self, purpose: Purpose) {
         let now_ms = boottime_ms();
         match purpose {
-            Purpose::Look => {
-                self.looks.done(now_ms);
-                self.looks.failing_since_ms.get_or_insert(now_ms);
+            Purpose::Query => {
+                self.queries.done(now_ms);
+                self.queries.failing_since_ms.get_or_insert(now_ms);
             }
             Purpose::Resize(_) => self.size.failed(now_ms),
         }

@@ -61,7 +61,7 @@ impl MemoryWatch {
     }
 
     /// Collects pending notifications.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn check(&mut self) {
         let mut has_run_out = self.has_run_out;
         self.watched.retain(|watched| {
             let seen = watched.has_run_out();
@@ -167,10 +167,10 @@ mod tests {
         assert_eq!(watch.watched.len(), 0);
         fs::write(&events, "max 3\noom 0\noom_kill 1\n").unwrap();
         watch.add(&[home.path().to_owned()]);
-        watch.look();
+        watch.check();
         assert_eq!((watch.has_run_out(), watch.watched.len()), (false, 1));
         fs::write(&events, "max 3\noom 1\noom_kill 1\n").unwrap();
-        watch.look();
+        watch.check();
         assert!(watch.has_run_out());
     }
 }
