@@ -67,10 +67,10 @@ impl SelfChecks {
         let before = self.ticked_at.replace(now)?;
         let still_s = now.since(before) / 1_000;
         let is_late = still_s >= LATE_S;
-        let is_news = is_late || self.was_late;
+        let is_reportable = is_late || self.was_late;
         self.was_late = is_late;
         let still_s = i64::try_from(still_s).unwrap_or(i64::MAX);
-        is_news.then(|| Sample::new(AGENT_WATCHDOG, THIS_HOST, &[("still_s", still_s)]))
+        is_reportable.then(|| Sample::new(AGENT_WATCHDOG, THIS_HOST, &[("still_s", still_s)]))
     }
 }
 

@@ -1,6 +1,6 @@
-//! System event log of the board (IPMI SEL), as listed by a program: records added since the last look.
+//! System event log of the board (IPMI SEL), as listed by a program: records added since the last check.
 //!
-//! Records are as old as the board. Those present at the first look of a host's first agent are ignored;
+//! Records are as old as the board. Those present at the first check of a host's first agent are ignored;
 //! from then on the last seen record is stored for the next agent.
 
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ pub(super) async fn repeat(config: HealthConfig, data: PathBuf, seen: Sender<Obs
             return;
         };
         if ran.succeeded() {
-            if seen.send(look(&known, &ran.output)).await.is_err() {
+            if seen.send(new_records(&known, &ran.output)).await.is_err() {
                 return;
             }
         } else if !is_logged {
@@ -107,7 +107,7 @@ async fn ask(programs: &mut Vec<Vec<String>>) -> Option<ProgramResult> {
 }
 
 /// New records in a listing; the last one is stored in a file.
-fn look(known: &Path, listing: &str) -> Observation {
+fn new_records(known: &Path, listing: &str) -> Observation {
     let lines = listing.lines().map(str::trim);
     let records: Vec<&str> = lines.filter(|line| line.contains('|')).collect();
     let before = std::fs::read_to_string(known).ok();
@@ -260,23 +260,26 @@ mod tests {
         let known = home.path().join("board-log");
         let listing = |records: &[&str]| records.join("\n");
         let nothing = (0, 0, String::new());
-        assert_eq!(counts_of(look(&known, &listing(&[SERR]))), nothing);
+        assert_eq!(counts_of(new_records(&known, &listing(&[SERR]))), nothing);
         let serr = SERR.trim().to_owned();
         let more = listing(&[SERR, POWER, SEATED]);
         assert_eq!(
-            counts_of(look(&known, &more)),
+            counts_of(new_records(&known, &more)),
             (1, 0, POWER.trim().to_owned())
         );
         // The same holds for the next agent.
-        assert_eq!(counts_of(look(&known, &more)), nothing);
+        assert_eq!(counts_of(new_records(&known, &more)), nothing);
         // The log was cleared: all records are new.
         assert_eq!(
-            counts_of(look(&known, &listing(&[POWER, SERR]))),
+            counts_of(new_records(&known, &listing(&[POWER, SERR]))),
             (1, 1, serr.clone())
         );
         let empty = home.path().join("another");
-        assert_eq!(counts_of(look(&empty, "")), nothing);
-        assert_eq!(counts_of(look(&empty, &listing(&[SERR]))), (0, 1, serr));
+        assert_eq!(counts_of(new_records(&empty, "")), nothing);
+        assert_eq!(
+            counts_of(new_records(&empty, &listing(&[SERR]))),
+            (0, 1, serr)
+        );
     }
 
     #[tokio::test]

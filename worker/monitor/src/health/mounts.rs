@@ -40,7 +40,7 @@ struct Mounts {
     /// The kernel's mount table: reading it does not touch the file systems themselves.
     table: PathBuf,
     probes: Vec<Probe>,
-    /// File systems not mounted at the last look.
+    /// File systems not mounted at the last check.
     missing: BTreeSet<PathBuf>,
 }
 
@@ -81,14 +81,14 @@ impl Mounts {
     fn read(&mut self, limit: Duration) -> Sample {
         let mut metrics = Vec::new();
         if let Ok(mounted) = mount_points(&self.table) {
-            let is_news = self.note_missing(&mounted);
+            let is_changed = self.note_missing(&mounted);
             let missing = &self.missing;
-            if is_news && !missing.is_empty() {
+            if is_changed && !missing.is_empty() {
                 tracing::warn!(
                     ?missing,
                     "file systems named in the settings are not mounted"
                 );
-            } else if is_news {
+            } else if is_changed {
                 tracing::info!("all file systems named in the settings are mounted again");
             }
             metrics.push(("missing", count(missing.len())));
@@ -189,7 +189,7 @@ mod tests {
         let all = BTreeSet::from(["/mnt/my data", "/scratch"].map(PathBuf::from));
         let some = BTreeSet::from([PathBuf::from("/scratch")]);
         let none = BTreeSet::new();
-        let looks = [
+        let checks = [
             (&all, false),
             (&some, true),
             (&some, false),
@@ -197,8 +197,8 @@ mod tests {
             (&all, true),
             (&all, false),
         ];
-        for (mounted, is_news) in looks {
-            assert_eq!(mounts.note_missing(mounted), is_news, "{mounted:?}");
+        for (mounted, is_changed) in checks {
+            assert_eq!(mounts.note_missing(mounted), is_changed, "{mounted:?}");
         }
     }
 

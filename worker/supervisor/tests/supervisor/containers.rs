@@ -620,7 +620,7 @@ fn removal_is_retried_ever_less_often() {
         reason: "cancel".to_owned(),
         grace_ms: 0,
     });
-    rig.looks_seldom();
+    rig.wait_until_checks_are_rare();
     assert!(rig.directory.exit().unwrap().is_none());
     std::fs::remove_file(engine.socket()).unwrap();
     rig.receive_exit();

@@ -183,7 +183,7 @@ impl Rig {
     }
 
     /// Waits until the supervisor checks rarely what is left of its task.
-    pub(crate) fn looks_seldom(&self) {
+    pub(crate) fn wait_until_checks_are_rare(&self) {
         let status = format!("/proc/{}/status", self.supervisor.id());
         let waits = || {
             let text = std::fs::read_to_string(&status).unwrap();
@@ -192,7 +192,7 @@ impl Rig {
                 .find_map(|it| it.strip_prefix("voluntary_ctxt_switches:"));
             line.unwrap().trim().parse::<u64>().unwrap()
         };
-        eventually("it looks seldom", || {
+        eventually("it checks seldom", || {
             let before = waits();
             std::thread::park_timeout(WINDOW);
             waits() - before < WAITS_MAX

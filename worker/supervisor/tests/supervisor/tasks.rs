@@ -274,7 +274,7 @@ fn a_slow_end_is_polled_ever_less_often() {
     };
     rig.send(&stop(60_000));
     eventually("the main process has ended", || is_gone(&main));
-    rig.looks_seldom();
+    rig.wait_until_checks_are_rare();
     assert!(rig.lives(), "the rest has its grace");
     rig.send(&stop(0));
     rig.receive_exit();

@@ -138,7 +138,7 @@ impl SessionKeeper {
             host = %opened.host,
             "session with the leader is open"
         );
-        self.discovery.know(&opened.replicas);
+        self.discovery.learn(&opened.replicas);
         if !opened.cluster_id.is_empty() {
             muster_tracing::belong_to(&opened.cluster_id);
         }
@@ -166,7 +166,7 @@ impl SessionKeeper {
             match message {
                 Ok(Some(v1::LeaderMessage {
                     kind: Some(LeaderKind::Replicas(replicas)),
-                })) => self.discovery.know(&replicas.addresses),
+                })) => self.discovery.learn(&replicas.addresses),
                 Ok(Some(v1::LeaderMessage { kind: Some(kind) })) => {
                     self.forward(InboxItem::Message(number, kind)).await;
                 }

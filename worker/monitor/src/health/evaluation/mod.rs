@@ -60,7 +60,7 @@ pub(super) struct Links {
     /// The clock of the rules' time windows.
     pub(super) clock: Monotonic,
     /// Current faults, for checks.
-    pub(super) against: KnownFaults,
+    pub(super) known_faults: KnownFaults,
     /// Notes for the next agent.
     pub(super) writer: watch::Sender<Notes>,
     /// Findings for the leader.
@@ -82,7 +82,7 @@ pub(super) struct RuleEvaluator {
     clock: Monotonic,
     coalescer: Coalescer,
     readings: Readings,
-    against: KnownFaults,
+    known_faults: KnownFaults,
     notes: Notes,
     /// New findings, not passed on yet.
     found: Vec<Finding>,
@@ -109,7 +109,7 @@ impl RuleEvaluator {
     pub(super) fn new(mut notes: Notes, host: Host, source: RulesSource, links: Links) -> Self {
         let Links {
             clock,
-            against,
+            known_faults,
             writer,
             reports,
             seen,
@@ -125,7 +125,7 @@ impl RuleEvaluator {
             clock,
             coalescer: Coalescer::default(),
             readings: Readings::default(),
-            against,
+            known_faults,
             notes,
             found,
             waiting: VecDeque::new(),
@@ -149,7 +149,7 @@ impl RuleEvaluator {
                 evaluator.readings.resume(now, rule, component, *severity);
             }
         }
-        evaluator.against.set_rules(&evaluator.rules);
+        evaluator.known_faults.set_rules(&evaluator.rules);
         evaluator.publish_faulty();
         evaluator
     }
@@ -212,7 +212,7 @@ impl RuleEvaluator {
                 self.revision = revision;
                 self.rules = rules.set;
                 self.rules_sum = rules.sum;
-                self.against.set_rules(&self.rules);
+                self.known_faults.set_rules(&self.rules);
                 self.publish_faulty();
                 self.compare_counted();
             }
@@ -391,7 +391,7 @@ impl RuleEvaluator {
         let faulty = severities
             .filter(|(id, _, severity)| *severity == Severity::Fatal && lasts(id))
             .map(|(id, component, _)| (id.clone(), component.clone()));
-        self.against.set_faulty(faulty.collect());
+        self.known_faults.set_faulty(faulty.collect());
     }
 
     fn add_finding(

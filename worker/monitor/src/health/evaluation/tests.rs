@@ -42,7 +42,7 @@ impl Rig {
             RulesSource::new(KnownReplicas::configured(Vec::new())),
             Links {
                 clock: Arc::new(move || clock.now()),
-                against: KnownFaults::default(),
+                known_faults: KnownFaults::default(),
                 writer,
                 reports,
                 seen,
@@ -139,8 +139,8 @@ async fn an_xid_from_two_sources_is_reported_once() {
     // A test message of the management bus.
     assert!(rig.see(line(106)).await.is_empty());
     assert!(
-        rig.evaluator.against.xid_of(FIRST).is_some()
-            && rig.evaluator.against.xid_of(SECOND).is_none()
+        rig.evaluator.known_faults.xid_of(FIRST).is_some()
+            && rig.evaluator.known_faults.xid_of(SECOND).is_none()
     );
     let other = rig.health(SECOND, faulted("xid-79", "")).await;
     assert_eq!(other, ["gpu 2 xid fatal policy=3"]);

@@ -248,7 +248,7 @@ impl World {
             RulesSource::new(KnownReplicas::configured(Vec::new())),
             Links {
                 clock: Arc::new(move || MonotonicMs(clock.load(Ordering::Relaxed))),
-                against: KnownFaults::default(),
+                known_faults: KnownFaults::default(),
                 writer,
                 reports,
                 seen,

@@ -196,7 +196,7 @@ impl RepairExecutor {
             // Closed: the agent is ending, and the next one checks again.
             drop(self.0.seen.send(Observation::Samples(samples)).await);
         }
-        let rules = self.0.gpus.against.rules();
+        let rules = self.0.gpus.known_faults.rules();
         let low = rules.and_then(|rules| too_low(&rules, &gpu.model, &by_rule));
         let outcome = (ran.succeeded() && wrong == 0, ran.evidence(&program));
         Some(CheckResult { outcome, low })

@@ -55,7 +55,7 @@ pub(super) struct Gpus {
     /// Their current health.
     pub(super) shown: watch::Receiver<BTreeMap<GpuUuid, GpuHealth>>,
     /// Known faults.
-    pub(super) against: KnownFaults,
+    pub(super) known_faults: KnownFaults,
 }
 
 /// Executes orders.
@@ -158,7 +158,7 @@ impl RepairExecutor {
             began: self.0.clock.now(),
             is_thorough: order.is_thorough,
         };
-        if let Some(rule) = self.0.gpus.against.faulty_rule(component) {
+        if let Some(rule) = self.0.gpus.known_faults.faulty_rule(component) {
             return (false, format!("rule {rule} is still violated"));
         }
         if let Component::Nic { name, .. } = component {
@@ -270,7 +270,7 @@ impl RepairExecutor {
             let since = repaired.get(&gpu.uuid).copied().unwrap_or(course.began);
             self.0
                 .gpus
-                .against
+                .known_faults
                 .xid_of(gpu.uuid)
                 .is_some_and(|at| at > since)
         });

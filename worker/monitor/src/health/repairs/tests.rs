@@ -17,7 +17,7 @@ struct Rig {
     shown: watch::Sender<BTreeMap<GpuUuid, GpuHealth>>,
     injected: std::sync::mpsc::Receiver<HealthChange>,
     injector: Injector,
-    against: KnownFaults,
+    known_faults: KnownFaults,
     config: HealthConfig,
     home: tempfile::TempDir,
     is_thorough: bool,
@@ -40,7 +40,7 @@ impl Rig {
             gpus,
             injected,
             injector,
-            against: KnownFaults::default(),
+            known_faults: KnownFaults::default(),
             config: HealthConfig::default(),
             home: tempfile::tempdir().unwrap(),
             is_thorough: false,
@@ -64,7 +64,7 @@ impl Rig {
             is_simulated: true,
             injector: self.injector.clone(),
             shown: self.shown.subscribe(),
-            against: self.against.clone(),
+            known_faults: self.known_faults.clone(),
         };
         let mark = self.home.path().join("reboot-ordered");
         let config = self.config.clone();
@@ -85,7 +85,7 @@ impl Rig {
             is_simulated,
             injector: self.injector.clone(),
             shown: self.shown.subscribe(),
-            against: self.against.clone(),
+            known_faults: self.known_faults.clone(),
         };
         let mark = self.home.path().join("reboot-ordered");
         let executor = RepairExecutor::new(
@@ -231,7 +231,7 @@ async fn wrong_results_fail_a_check_and_are_reported_however_it_ends() {
 async fn a_figure_that_is_low_is_measured_again_and_fails_the_check_if_it_stays() {
     let mut rig = Rig::new();
     let first = Component::Gpu(rig.gpus[0].uuid);
-    rig.against.set_rules(&RuleSet::shipped().unwrap());
+    rig.known_faults.set_rules(&RuleSet::shipped().unwrap());
     let runs = rig.home.path().join("runs");
     let of = |figures: &str| {
         let runs = runs.display();

@@ -108,7 +108,7 @@ pub(super) fn start(
     context: &MonitorContext,
     gpus: Gpus,
     sweep: Arc<Sweep>,
-    against: KnownFaults,
+    known_faults: KnownFaults,
     seen: &Sender<Observation>,
 ) {
     let Gpus {
@@ -134,7 +134,7 @@ pub(super) fn start(
         gpus: described,
         sensors,
         sweep,
-        against,
+        known_faults,
         series: config.gpu_gauges.then(series),
         uses,
         foreign: ForeignProcesses::of_this_host(&config.host_root),
@@ -164,7 +164,7 @@ struct GpuWatch {
     gpus: Vec<GpuDescription>,
     sensors: Box<dyn GpuSensors>,
     sweep: Arc<Sweep>,
-    against: KnownFaults,
+    known_faults: KnownFaults,
     /// Series for graphs, if they are exported.
     series: Option<GpuSeries>,
     uses: GpuUsage,
@@ -246,7 +246,7 @@ impl GpuWatch {
                 metrics,
             }));
             if let Some(series) = &mut self.series {
-                let last_xid = f64::from(self.against.last_code(gpu.uuid));
+                let last_xid = f64::from(self.known_faults.last_code(gpu.uuid));
                 series.show(gpu, LAST_XID.to_owned(), last_xid);
                 for (name, value) in read.gauges {
                     series.show(gpu, name, value);
@@ -378,7 +378,7 @@ mod tests {
             }],
             sensors: Box::new(LateSensors(MonotonicMs(u64::MAX))),
             sweep: Arc::new(Sweep::new(clock)),
-            against: KnownFaults::default(),
+            known_faults: KnownFaults::default(),
             series: None,
             uses: GpuUsage::default(),
             foreign: None,

@@ -11,7 +11,7 @@ use crate::rates::permille;
 /// Name prefix of the GPU driver's processes.
 const DRIVER: &str = "nvidia";
 
-/// Processes in uninterruptible sleep at the last look. A process counts if it waits at two looks in a row:
+/// Processes in uninterruptible sleep at the last check. A process counts if it waits at two checks in a row:
 /// disk reads wait for a moment.
 #[derive(Debug, Default)]
 pub(super) struct Processes {

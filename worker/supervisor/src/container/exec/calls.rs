@@ -136,7 +136,7 @@ impl EngineCall {
     }
 
     /// Outcome of the request, if it is known by now.
-    pub(super) fn news(&mut self) -> Option<CallOutcome> {
+    pub(super) fn take_outcome(&mut self) -> Option<CallOutcome> {
         let operation = self.purpose.operation();
         let reply = match self.exchange.finished() {
             Ok(None) if boottime_ms() < self.until_ms => return None,
@@ -152,7 +152,7 @@ impl EngineCall {
             Purpose::Resize(size) => Ok(CallOutcome::Resized(size)),
         });
         Some(match answered {
-            Ok(news) => news,
+            Ok(outcome) => outcome,
             Err(EngineError::Refused { status: 404, .. })
                 if matches!(self.purpose, Purpose::Query) =>
             {

@@ -395,11 +395,11 @@ impl Relay {
     }
 
     fn finish_call(&mut self) -> Result<(), ContainerExecError> {
-        let Some(news) = self.call.as_mut().and_then(EngineCall::news) else {
+        let Some(outcome) = self.call.as_mut().and_then(EngineCall::take_outcome) else {
             return Ok(());
         };
         self.call = None;
-        match news {
+        match outcome {
             CallOutcome::State(standing) => self.note(standing),
             // It was killed with its container.
             CallOutcome::Gone if !self.session.first.is_alive() => self.has_ended(KILLED),
