@@ -307,8 +307,8 @@ impl Engine {
     }
 
     /// Pauses or resumes a container; ignored if it is in that state already.
-    pub(super) fn set_paused(&self, id: &str, still: bool) -> Result<(), EngineError> {
-        let (operation, action) = match still {
+    pub(super) fn set_paused(&self, id: &str, paused: bool) -> Result<(), EngineError> {
+        let (operation, action) = match paused {
             true => ("pausing the container", "pause"),
             false => ("resuming the container", "unpause"),
         };
@@ -317,7 +317,7 @@ impl Engine {
             Ok(_) => Ok(()),
             // Engines report this state differently: by 304, 409 or 500.
             Err(error @ EngineError::Refused { .. }) => match self.inspect(id)? {
-                Some(standing) if standing.is_paused != still => Err(error),
+                Some(state) if state.is_paused != paused => Err(error),
                 _ => Ok(()),
             },
             Err(error) => Err(error),

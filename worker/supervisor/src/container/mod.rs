@@ -43,10 +43,10 @@ use crate::output::log_error;
 use crate::process::CONTROL_VARIABLE;
 use crate::task::directory::TaskDirectory;
 
-/// Asks a runner to pause its container. Of this and [`GO_ON`] the kernel keeps only the last one.
-pub(crate) const STAND_STILL: Signal = Signal::TSTP;
+/// Asks a runner to pause its container. Of this and [`RESUME_SIGNAL`] the kernel keeps only the last one.
+pub(crate) const PAUSE_SIGNAL: Signal = Signal::TSTP;
 /// Asks a runner to resume its container, paused or not.
-pub(crate) const GO_ON: Signal = Signal::CONT;
+pub(crate) const RESUME_SIGNAL: Signal = Signal::CONT;
 
 /// This program, even if its file was replaced meanwhile.
 const THIS_PROGRAM: &str = "/proc/self/exe";

@@ -245,7 +245,7 @@ impl ProcessTree {
     /// container may not have handled the request yet.
     pub(crate) fn suspend(&self, beside: &[i32]) {
         if self.is_in_container() {
-            self.signal_runner(container::STAND_STILL);
+            self.signal_runner(container::PAUSE_SIGNAL);
             return;
         }
         for _ in 0..SUSPEND_ROUNDS_MAX {
@@ -258,7 +258,7 @@ impl ProcessTree {
     /// Resumes every process of the task; those of the commands `beside` it were not stopped.
     pub(crate) fn resume(&self, beside: &[i32]) {
         if self.is_in_container() {
-            self.signal_runner(container::GO_ON);
+            self.signal_runner(container::RESUME_SIGNAL);
             return;
         }
         signal_descendants(Signal::CONT, beside, |_| true);

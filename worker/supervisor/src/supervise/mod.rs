@@ -178,15 +178,15 @@ impl Supervisor<'_> {
         };
         // Done before the agent is notified of the end and removes what it finds.
         let cgroups = tree.map(|tree| tree.close(may_go_on));
-        self.over();
+        self.clear_guard();
         let kept = cgroups.as_ref().map(Option::is_some);
         let goes_on = self.complete(exit, kept.filter(|_| may_go_on))?;
         let agent = self.connections.close().filter(|_| goes_on);
         Ok(agent.zip(cgroups))
     }
 
-    /// Tells the guard that no process of the task is alive.
-    fn over(&self) {
+    /// Notifies the guard that no process of the task is alive.
+    fn clear_guard(&self) {
         if let Some(pulse) = self.pulse {
             pulse.task_ended();
         }
@@ -232,7 +232,7 @@ impl Supervisor<'_> {
     }
 
     /// Starts the checkpoint thread if there is none yet.
-    fn keep(&mut self, task: &mut Watched) {
+    fn start_keeper(&mut self, task: &mut Watched) {
         if task.keeper.is_some() || self.broken.is_some() {
             return;
         }
@@ -250,14 +250,14 @@ impl Supervisor<'_> {
     fn conclude(&mut self, mut task: Watched) -> (Exit, Option<ProcessTree>) {
         for _ in 0..LAST_ROUNDS_MAX {
             let last = self.connections.receive_now();
-            self.take(&mut task, last);
+            self.handle(&mut task, last);
             if !self.connections.has_more() {
                 break;
             }
         }
         // An empty folder needs no scan.
         if task.keeper.is_none() && !task.folder.tidy() {
-            self.keep(&mut task);
+            self.start_keeper(&mut task);
         }
         let mut has_settled = true;
         if let Some(keeper) = &task.keeper {
@@ -291,16 +291,16 @@ impl Supervisor<'_> {
 
     fn receive(&mut self, task: &mut Watched) {
         let all = self.connections.receive();
-        self.take(task, all);
+        self.handle(task, all);
     }
 
-    fn take(&mut self, task: &mut Watched, all: Vec<Incoming>) {
+    fn handle(&mut self, task: &mut Watched, all: Vec<Incoming>) {
         for incoming in all {
             match incoming {
                 Incoming::AgentConnected => self.send_state(),
-                Incoming::Agent(request) => self.obey(request),
+                Incoming::Agent(request) => self.handle_agent_request(request),
                 Incoming::Task(connection, request) => {
-                    if let Some(answer) = self.handle_requests(task, connection, request) {
+                    if let Some(answer) = self.handle_task_request(task, connection, request) {
                         self.connections.answer(connection, &answer);
                     }
                 }
@@ -314,7 +314,7 @@ impl Supervisor<'_> {
         }
     }
 
-    pub(crate) fn obey(&mut self, request: AgentRequest) {
+    pub(crate) fn handle_agent_request(&mut self, request: AgentRequest) {
         let now = self.clock.now();
         match request {
             AgentRequest::Extend {
@@ -349,9 +349,9 @@ impl Supervisor<'_> {
         }
     }
 
-    fn publish(&mut self, news: Vec<CheckpointEvent>, main: i32) {
-        for item in news {
-            match item {
+    fn publish(&mut self, events: Vec<CheckpointEvent>, main: i32) {
+        for event in events {
+            match event {
                 CheckpointEvent::Watched => {
                     self.reports.started = Some(main);
                     self.connections

@@ -10,7 +10,7 @@ use crate::task::stopping::Stopping;
 
 impl Supervisor<'_> {
     /// Handles a request of the task. No answer if it comes later, or was sent.
-    pub(super) fn handle_requests(
+    pub(super) fn handle_task_request(
         &mut self,
         task: &mut Watched,
         connection: ConnectionId,
@@ -42,7 +42,7 @@ impl Supervisor<'_> {
             }
             TaskRequest::Damage(report) => Registration::Damage(report),
         };
-        self.keep(task);
+        self.start_keeper(task);
         match &task.keeper {
             Some(keeper) => keeper.register(connection, registration).err(),
             None => Some(ControlAnswer::refused("the task cannot be watched")),
@@ -59,7 +59,7 @@ impl Supervisor<'_> {
 
     /// Time of the next scheduled action, if the lease requires none until `then`.
     pub(super) fn next_check(&self, then: MonotonicMs, task: &Watched) -> MonotonicMs {
-        let stopping = self.stopping.as_ref().and_then(Stopping::until);
+        let stopping = self.stopping.as_ref().and_then(Stopping::next_due);
         let keeper = task.keeper.is_none().then_some(task.keeper_due);
         let progress = self.reports.progress.due();
         let dues = stopping.into_iter().chain(keeper).chain(progress);

@@ -56,7 +56,7 @@ impl Supervisor<'_> {
             }
             self.signal(&task, &killing, now);
             if now >= task.keeper_due {
-                self.keep(&mut task);
+                self.start_keeper(&mut task);
             }
             self.send_progress(now);
             let pause = match has_ended || killing.has_begun() {

@@ -95,7 +95,7 @@ impl Supervisor<'_> {
                 Incoming::Agent(AgentRequest::Begin { master_port }) => {
                     released = Some(master_port);
                 }
-                Incoming::Agent(request) => self.obey(request),
+                Incoming::Agent(request) => self.handle_agent_request(request),
                 Incoming::Task(connection, _) => {
                     let answer = ControlAnswer::refused("the task has not begun");
                     self.connections.answer(connection, &answer);

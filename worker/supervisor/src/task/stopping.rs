@@ -84,10 +84,10 @@ impl Stopping {
     }
 
     /// When [`Self::act`] is needed next.
-    pub(crate) fn until(&self) -> Option<MonotonicMs> {
+    pub(crate) fn next_due(&self) -> Option<MonotonicMs> {
         match &self.flag {
             Some(flag) => Some(flag.until()),
-            None => self.plan.until(),
+            None => self.plan.next_due(),
         }
     }
 
@@ -168,7 +168,7 @@ impl Plan {
         }
     }
 
-    fn until(&self) -> Option<MonotonicMs> {
+    fn next_due(&self) -> Option<MonotonicMs> {
         let warn_at = self.warn.map(|(at, _)| at);
         warn_at.into_iter().chain(self.terminate_at).min()
     }
@@ -211,14 +211,14 @@ mod tests {
     fn a_task_that_watches_no_stop_receives_sigterm_at_once() {
         let mut plan = Plan::new(START, 30_000, None, false);
         assert_eq!(plan.due(START), [Step::Terminate]);
-        assert_eq!(plan.until(), None);
+        assert_eq!(plan.next_due(), None);
     }
 
     #[test]
     fn a_task_that_watches_for_a_stop_has_time_until_it_has_saved() {
         let mut plan = Plan::new(START, 30_000, None, true);
         assert_eq!(plan.due(START.after(22_499)), []);
-        assert_eq!(plan.until(), Some(START.after(22_500)));
+        assert_eq!(plan.next_due(), Some(START.after(22_500)));
         plan.saved(START.after(3_000));
         assert_eq!(plan.due(START.after(3_000)), [Step::Terminate]);
     }
@@ -227,13 +227,13 @@ mod tests {
     fn the_jobs_signal_comes_its_lead_before_the_end_and_sigterm_after_it() {
         let warning = usr1(Some(60_000));
         let mut plan = Plan::new(START, 120_000, Some(warning), false);
-        assert_eq!(plan.until(), Some(START.after(60_000)));
+        assert_eq!(plan.next_due(), Some(START.after(60_000)));
         assert_eq!(plan.due(START.after(60_000)), [Step::Warn(warning)]);
         assert_eq!(plan.due(START.after(109_999)), []);
         assert_eq!(plan.due(START.after(110_000)), [Step::Terminate]);
         // Without a lead at once; with a very short one, still before SIGTERM.
         assert_eq!(
-            Plan::new(START, 8_000, Some(usr1(None)), false).until(),
+            Plan::new(START, 8_000, Some(usr1(None)), false).next_due(),
             Some(START)
         );
         let short = usr1(Some(1_000));

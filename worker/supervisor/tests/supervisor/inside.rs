@@ -310,13 +310,13 @@ impl Drop for Process {
 }
 
 /// State of a command as reported by the engine: whether it runs, its process id on the host, its exit code.
-type Standing = Arc<Mutex<(bool, u32, i32)>>;
+type CommandState = Arc<Mutex<(bool, u32, i32)>>;
 
 /// An engine with a container that runs until its client goes, and with a command that behaves as a function
 /// says.
 fn engine(
     first: &Process,
-    standing: &Standing,
+    state: &CommandState,
     command: impl Fn(&mut UnixStream) + Send + Sync + 'static,
 ) -> FakeEngine {
     let inspected = serde_json::json!({
@@ -324,7 +324,7 @@ fn engine(
         "Config": {"Labels": {"muster.worker": WORKER}},
     })
     .to_string();
-    let standing = Arc::clone(standing);
+    let state = Arc::clone(state);
     FakeEngine::start(move |request, stream| match request {
         request if request.starts_with("POST /containers/create") => {
             json(stream, 201, r#"{"Id": "c1"}"#);
@@ -339,12 +339,12 @@ fn engine(
         "POST /containers/muster-7-0-11/exec" => json(stream, 201, r#"{"Id": "e1"}"#),
         "POST /exec/e1/start" => command(stream),
         "GET /exec/e1/json" => {
-            let (runs, pid, code) = *standing.lock().unwrap();
+            let (runs, pid, code) = *state.lock().unwrap();
             let code = (!runs).then_some(code);
-            let state = serde_json::json!({"Running": runs, "Pid": pid, "ExitCode": code});
-            json(stream, 200, &state.to_string());
+            let answer = serde_json::json!({"Running": runs, "Pid": pid, "ExitCode": code});
+            json(stream, 200, &answer.to_string());
         }
-        request if request.starts_with("POST /exec/e1/resize") => match *standing.lock().unwrap() {
+        request if request.starts_with("POST /exec/e1/resize") => match *state.lock().unwrap() {
             (true, ..) => json(stream, 200, ""),
             (false, ..) => json(stream, 409, r#"{"message": "it has stopped"}"#),
         },
@@ -378,9 +378,9 @@ fn task_of(engine: &FakeEngine) -> Rig {
 #[test]
 fn an_engine_receives_the_command_and_its_outputs_are_separated() {
     let first = Process::start("exec sleep 1000");
-    let standing = Standing::default();
-    let ends = Arc::clone(&standing);
-    let engine = engine(&first, &standing, move |stream| {
+    let state = CommandState::default();
+    let ends = Arc::clone(&state);
+    let engine = engine(&first, &state, move |stream| {
         *ends.lock().unwrap() = (true, 0, 0);
         upgrade(stream);
         let mut input = Vec::new();
@@ -423,10 +423,10 @@ fn an_engine_receives_the_command_and_its_outputs_are_separated() {
 #[test]
 fn an_engine_receives_the_size_of_a_terminal_and_its_keys_unchanged() {
     let first = Process::start("exec sleep 1000");
-    let standing = Standing::new(Mutex::new((true, first.pid(), 0)));
+    let state = CommandState::new(Mutex::new((true, first.pid(), 0)));
     let typed: Arc<Mutex<Vec<u8>>> = Arc::default();
-    let (keys, ends) = (Arc::clone(&typed), Arc::clone(&standing));
-    let engine = engine(&first, &standing, move |stream| {
+    let (keys, ends) = (Arc::clone(&typed), Arc::clone(&state));
+    let engine = engine(&first, &state, move |stream| {
         upgrade(stream);
         stream.write_all(b"\x02\0\0\0no frame").unwrap();
         let mut bytes = [0u8; 64];
@@ -468,10 +468,10 @@ fn an_engine_receives_the_size_of_a_terminal_and_its_keys_unchanged() {
 fn an_exit_code_is_not_taken_from_an_engine_that_has_none_yet() {
     let first = Process::start("exec sleep 1000");
     let mut command = Process::start("exec sleep 1000");
-    let standing = Standing::new(Mutex::new((true, command.pid(), 0)));
+    let state = CommandState::new(Mutex::new((true, command.pid(), 0)));
     let (end, ends) = std::sync::mpsc::sync_channel::<()>(1);
-    let (ends, noted) = (Mutex::new(ends), Arc::clone(&standing));
-    let engine = engine(&first, &standing, move |stream| {
+    let (ends, noted) = (Mutex::new(ends), Arc::clone(&state));
+    let engine = engine(&first, &state, move |stream| {
         upgrade(stream);
         let _ = ends.lock().unwrap().recv();
         // It records the end before it ends the stream.
@@ -483,7 +483,7 @@ fn an_exit_code_is_not_taken_from_an_engine_that_has_none_yet() {
         engine.was_asked("POST /exec/e1/resize?h=20&w=70")
     });
     // Like podman, which learns from a resize that the process is gone.
-    standing.lock().unwrap().0 = false;
+    state.lock().unwrap().0 = false;
     resize(&inside.terminal, 33, 44);
     let looks = || engine.times_asked("GET /exec/e1/json");
     eventually("a size that comes too late", || {
@@ -505,8 +505,8 @@ fn a_command_whose_user_goes_away_is_killed_by_its_number_on_the_host() {
         ("trap '' HUP; echo; while true; do sleep 0.1; done", 9),
     ] {
         let mut command = Process::start(text);
-        let standing = Standing::new(Mutex::new((true, command.pid(), 0)));
-        let engine = engine(&first, &standing, hold);
+        let state = CommandState::new(Mutex::new((true, command.pid(), 0)));
+        let engine = engine(&first, &state, hold);
         let mut rig = task_of(&engine);
         let inside = Inside::start(&mut rig, &["tool"]);
         eventually("a look", || engine.was_asked("GET /exec/e1/json"));
@@ -521,8 +521,8 @@ fn a_command_whose_user_goes_away_is_killed_by_its_number_on_the_host() {
 #[test]
 fn a_refusal_of_the_engine_names_the_program_and_the_container() {
     let first = Process::start("exec sleep 1000");
-    let standing = Standing::default();
-    let engine = engine(&first, &standing, |stream| {
+    let state = CommandState::default();
+    let engine = engine(&first, &state, |stream| {
         json(stream, 500, r#"{"message": "no room for a process"}"#);
     });
     let mut rig = task_of(&engine);
@@ -543,10 +543,10 @@ fn a_refusal_of_the_engine_names_the_program_and_the_container() {
 fn a_command_whose_engine_goes_away_is_killed_and_its_exit_status_is_unknown() {
     let first = Process::start("exec sleep 1000");
     let mut command = Process::start("exec sleep 1000");
-    let standing = Standing::new(Mutex::new((true, command.pid(), 0)));
+    let state = CommandState::new(Mutex::new((true, command.pid(), 0)));
     let (hang_up, waits) = std::sync::mpsc::sync_channel::<()>(1);
     let waits = Mutex::new(waits);
-    let engine = engine(&first, &standing, move |stream| {
+    let engine = engine(&first, &state, move |stream| {
         upgrade(stream);
         let _ = waits.lock().unwrap().recv();
     });

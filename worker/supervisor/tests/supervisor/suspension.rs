@@ -22,7 +22,7 @@ fn processes(rig: &Rig) -> [i32; 2] {
     ["main", "hidden"].map(|name| rig.scratch_file(name).parse().unwrap())
 }
 
-fn stand_still(processes: [i32; 2]) -> bool {
+fn are_paused(processes: [i32; 2]) -> bool {
     let all = ProcessEntry::all().unwrap();
     let of_task =
         |entry: &&ProcessEntry| processes.contains(&entry.pid) || processes.contains(&entry.parent);
@@ -52,7 +52,7 @@ fn every_process_is_paused_until_the_task_is_resumed() {
     rig.receive_started();
     let task = processes(&rig);
     rig.send(&AgentRequest::Suspend);
-    eventually("all are paused", || stand_still(task));
+    eventually("all are paused", || are_paused(task));
     let still = counted(&rig);
     rig.send(&AgentRequest::Status);
     assert!(matches!(
@@ -73,7 +73,7 @@ fn a_paused_task_is_resumed_to_receive_a_stop_request() {
     rig.receive_started();
     let task = processes(&rig);
     rig.send(&AgentRequest::Suspend);
-    eventually("all are paused", || stand_still(task));
+    eventually("all are paused", || are_paused(task));
     rig.send(&AgentRequest::Stop {
         reason: "preempt".to_owned(),
         grace_ms: 20_000,

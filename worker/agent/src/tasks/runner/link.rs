@@ -245,7 +245,7 @@ impl SupervisorLink {
                 rendezvous = next_rendezvous(&mut self.orders.meetings) => {
                     AgentRequest::Renew(rendezvous)
                 }
-                request = next_request(&mut self.orders.requests) => self.noted(request),
+                request = next_request(&mut self.orders.requests) => self.note_stop(request),
                 _ = tick.tick() => {
                     if self.is_overdue() {
                         return LinkEnd::Overdue;
@@ -297,7 +297,7 @@ impl SupervisorLink {
         }
     }
 
-    fn noted(&mut self, request: AgentRequest) -> AgentRequest {
+    fn note_stop(&mut self, request: AgentRequest) -> AgentRequest {
         if let AgentRequest::Stop { grace_ms, .. } = &request {
             let kill_at = boottime_ms().saturating_add(*grace_ms);
             let earliest = self
@@ -333,9 +333,9 @@ impl SupervisorLink {
         let mut exit = recorded_exit(&directory);
         if exit.is_none() {
             // Nothing new may start on its GPUs before all of its processes are dead.
-            let in_vain = Instant::now() + Duration::from_millis(UNKILLABLE_MS);
+            let give_up_at = Instant::now() + Duration::from_millis(UNKILLABLE_MS);
             while !kill_all(directory.clone(), supervisor).await {
-                if Instant::now() >= in_vain && !self.is_stuck {
+                if Instant::now() >= give_up_at && !self.is_stuck {
                     self.stuck(UnkillableTask {
                         detail: LEFT_OVER.to_owned(),
                         exit: None,

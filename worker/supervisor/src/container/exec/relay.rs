@@ -400,7 +400,7 @@ impl Relay {
         };
         self.call = None;
         match outcome {
-            CallOutcome::State(standing) => self.note(standing),
+            CallOutcome::State(state) => self.note(state),
             // It was killed with its container.
             CallOutcome::Gone if !self.session.first.is_alive() => self.has_ended(KILLED),
             CallOutcome::Gone => return Err(lost("the engine no longer knows it")),
@@ -426,14 +426,11 @@ impl Relay {
     }
 
     /// Applies the state that the engine reports.
-    fn note(&mut self, standing: ExecState) {
+    fn note(&mut self, state: ExecState) {
         let now_ms = boottime_ms();
         self.queries.failing_since_ms = None;
         self.queries.done(now_ms);
-        let pid = standing
-            .pid
-            .filter(|_| standing.running)
-            .unwrap_or_default();
+        let pid = state.pid.filter(|_| state.running).unwrap_or_default();
         if pid > 0 && matches!(self.process, Process::Unknown) {
             if let Some(inside) = ExecProcess::of(pid, &self.session.first) {
                 self.process = Process::Runs(inside);
@@ -446,8 +443,8 @@ impl Relay {
         let is_credible = self.stream.is_none()
             || matches!(self.process, Process::Ended)
             || self.queries.count >= END_QUERIES;
-        let is_over = is_credible && !standing.running && !self.is_doubtful(standing, now_ms);
-        if let Some(code) = standing.exit_code.filter(|_| is_over) {
+        let is_over = is_credible && !state.running && !self.is_doubtful(state, now_ms);
+        if let Some(code) = state.exit_code.filter(|_| is_over) {
             self.has_ended(code);
         }
     }
@@ -455,8 +452,8 @@ impl Relay {
     /// Whether the exit code may be wrong. Podman takes a command as ended once it cannot resize its
     /// terminal; it then corrects the exit code, and clears the process id, when it reads the code, before it
     /// ends the stream.
-    fn is_doubtful(&self, standing: ExecState, now_ms: u64) -> bool {
-        let is_bare = standing.exit_code == Some(0) && standing.pid.is_some_and(|pid| pid > 0);
+    fn is_doubtful(&self, state: ExecState, now_ms: u64) -> bool {
+        let is_bare = state.exit_code == Some(0) && state.pid.is_some_and(|pid| pid > 0);
         is_bare && self.stream.is_some() && now_ms < self.size.doubt_until_ms
     }
 
