@@ -143,13 +143,13 @@ impl Findings {
             let (to, from) = (host.to_gb_per_s, host.from_gb_per_s);
             texts.push(format!("{to:.1} GB/s from the host and {from:.1} to it"));
         }
-        for way in &self.peers {
-            let how = if way.is_direct {
+        for peer in &self.peers {
+            let how = if peer.is_direct {
                 ""
             } else {
                 " through the host"
             };
-            texts.push(format!("{:.1} GB/s from {}{how}", way.gb_per_s, way.peer));
+            texts.push(format!("{:.1} GB/s from {}{how}", peer.gb_per_s, peer.peer));
         }
         for found in &self.products {
             let (products, precision) = (found.products, precision_name(found.precision));
@@ -168,10 +168,10 @@ impl Findings {
             figures.push(format!("gb_per_s={:.1}", host.to_gb_per_s));
             figures.push(format!("from_gb_per_s={:.1}", host.from_gb_per_s));
         }
-        let slowest = self.peers.iter().map(|way| way.gb_per_s);
+        let slowest = self.peers.iter().map(|peer| peer.gb_per_s);
         if let Some(slowest) = slowest.reduce(f64::min) {
             figures.push(format!("peer_gb_per_s={slowest:.1}"));
-            let direct = self.peers.iter().filter(|way| way.is_direct).count();
+            let direct = self.peers.iter().filter(|peer| peer.is_direct).count();
             figures.push(format!("peers_direct={direct}"));
         }
         for found in &self.products {

@@ -29,12 +29,12 @@ fn driver(has_blas: bool) -> tempfile::TempDir {
 }
 
 /// Runs the program with a library folder, faults of the GPUs, and arguments.
-fn check(libraries: &Path, flaws: &[(&str, &str)], arguments: &[&str]) -> Output {
+fn check(libraries: &Path, faults: &[(&str, &str)], arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_muster-gpu-check"))
         .args(["--size", "32", "--seconds", "0"])
         .args(arguments)
         .env("LD_LIBRARY_PATH", libraries)
-        .envs(flaws.iter().copied())
+        .envs(faults.iter().copied())
         .output()
         .unwrap()
 }
@@ -96,8 +96,8 @@ fn all_gpus_are_checked_where_none_is_named_and_the_worst_counts() {
 #[test]
 fn a_bit_that_flips_in_memory_is_counted_in_every_block() {
     let driver = driver(true);
-    let flaws = [("FAKE_MEMORY", "flips")];
-    let output = check(driver.path(), &flaws, &[FIRST, "--parts", "memory"]);
+    let faults = [("FAKE_MEMORY", "flips")];
+    let output = check(driver.path(), &faults, &[FIRST, "--parts", "memory"]);
     let (text, code) = text_and_code(&output);
     assert_eq!(code, Some(2), "{text}");
     // One word of each of three blocks, in the pattern of ones.
@@ -111,8 +111,8 @@ fn a_bit_that_flips_in_memory_is_counted_in_every_block() {
 #[test]
 fn a_product_with_one_wrong_bit_among_many_is_found() {
     let driver = driver(true);
-    let flaws = [("FAKE_PRODUCT", "flips")];
-    let output = check(driver.path(), &flaws, &[FIRST, "--parts", "products"]);
+    let faults = [("FAKE_PRODUCT", "flips")];
+    let output = check(driver.path(), &faults, &[FIRST, "--parts", "products"]);
     let (text, code) = text_and_code(&output);
     assert_eq!(code, Some(2), "{text}");
     // The 70th, the 140th and the 210th of 256: each is in its own sum, one of them the second precision's
@@ -123,13 +123,13 @@ fn a_product_with_one_wrong_bit_among_many_is_found() {
 #[test]
 fn slow_copies_are_reported_by_their_figure() {
     let driver = driver(true);
-    let flaws = [
+    let faults = [
         ("FAKE_GPUS", "2"),
         ("FAKE_PEERS", "apart"),
         ("FAKE_COPY_US", "50000"),
     ];
     let arguments = [FIRST, "--peers", SECOND, "--parts", "ways"];
-    let (text, code) = text_and_code(&check(driver.path(), &flaws, &arguments));
+    let (text, code) = text_and_code(&check(driver.path(), &faults, &arguments));
     assert_eq!(code, Some(0), "{text}");
     // 64 MiB in 50 ms and more.
     for name in ["gb_per_s", "from_gb_per_s", "peer_gb_per_s"] {
@@ -154,18 +154,19 @@ fn a_failed_driver_call_is_named_and_counts_as_a_fault_of_the_gpu() {
             "cublasGemmEx failed: CUBLAS_STATUS_EXECUTION_FAILED",
         ),
     ] {
-        let flaws = [("FAKE_FAIL", call)];
+        let faults = [("FAKE_FAIL", call)];
         let parts = if call == "cublasGemmEx" {
             "products"
         } else {
             "memory"
         };
-        let (text, code) = text_and_code(&check(driver.path(), &flaws, &[FIRST, "--parts", parts]));
+        let (text, code) =
+            text_and_code(&check(driver.path(), &faults, &[FIRST, "--parts", parts]));
         assert_eq!(code, Some(2), "{text}");
         assert!(text.contains(named), "{text}");
     }
-    let flaws = [("FAKE_FAIL", "cuMemcpyHtoDAsync_v2")];
-    let (text, _) = text_and_code(&check(driver.path(), &flaws, &[FIRST]));
+    let faults = [("FAKE_FAIL", "cuMemcpyHtoDAsync_v2")];
+    let (text, _) = text_and_code(&check(driver.path(), &faults, &[FIRST]));
     assert!(text.contains("uncorrectable ECC error"), "{text}");
 }
 
@@ -184,8 +185,8 @@ fn a_gpu_that_cannot_be_checked_is_unknown_with_the_reason() {
         assert!(text.contains("libcublas is not on this host"), "{text}");
     }
     let driver = driver(true);
-    let unknown = |flaws: &[(&str, &str)], named: &str| {
-        let (text, code) = text_and_code(&check(driver.path(), flaws, &[]));
+    let unknown = |faults: &[(&str, &str)], named: &str| {
+        let (text, code) = text_and_code(&check(driver.path(), faults, &[]));
         assert_eq!(code, Some(3), "{text}");
         assert!(text.contains(named), "{text}");
     };
