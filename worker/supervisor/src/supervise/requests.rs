@@ -37,7 +37,7 @@ impl Supervisor<'_> {
             TaskRequest::Commit(Commit { mut report, last }) => {
                 report.save_ms = self.reports.saves.end(report.step, now);
                 let asked = self.stopping.is_some();
-                let finality = last.map_or(Finality::Registered { asked }, Finality::Said);
+                let finality = last.map_or(Finality::Registered { asked }, Finality::Stated);
                 Registration::Commit(report, finality)
             }
             TaskRequest::Damage(report) => Registration::Damage(report),
@@ -103,12 +103,12 @@ impl Supervisor<'_> {
     /// time, unless more follow. An earlier checkpoint may have been delayed by a slow disk or the scan
     /// interval: the last one is still to come.
     pub(super) fn note_saved(&mut self, finality: Finality) {
-        self.has_saved = finality == Finality::Said(true);
+        self.has_saved = finality == Finality::Stated(true);
         let Some(stopping) = &mut self.stopping else {
             return;
         };
         let is_last = match finality {
-            Finality::Said(is_last) => is_last,
+            Finality::Stated(is_last) => is_last,
             Finality::Registered { asked } => asked,
             Finality::Marked(at) => stopping.began_before(at),
         };
