@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn another_boot_is_told_from_another_start() {
+    fn another_boot_is_distinguished_from_another_start() {
         let directory = tempfile::tempdir().unwrap();
         let rebooted = |boot_id| {
             let taken = DataDirectory::lock(directory.path(), boot_id).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn another_boot_is_told_until_a_start_has_seen_to_it() {
+    fn another_boot_is_reported_until_a_start_has_handled_it() {
         let directory = tempfile::tempdir().unwrap();
         let take = |boot_id| DataDirectory::lock(directory.path(), boot_id).unwrap();
         take("first").mark_reboot_handled().unwrap();

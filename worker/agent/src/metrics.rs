@@ -36,7 +36,7 @@ pub(crate) fn describe() {
         counter!(name).increment(0);
     }
     for reason in Reason::ALL {
-        counter!(REFUSED, "reason" => reason.word()).increment(0);
+        counter!(REFUSED, "reason" => reason.label()).increment(0);
     }
     gauge!(UNSHIPPED).set(0.0);
     gauge!(SESSION).set(0.0);
@@ -97,7 +97,7 @@ pub(crate) fn task_exited(exit: &Exit) {
 }
 
 pub(crate) fn task_refused(reason: Reason) {
-    counter!(REFUSED, "reason" => reason.word()).increment(1);
+    counter!(REFUSED, "reason" => reason.label()).increment(1);
 }
 
 pub(crate) fn checkpoint_damaged() {
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_without_a_session_says_so_from_the_start() {
+    fn a_worker_without_a_session_reports_that_from_the_start() {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, describe);
         let page = recorder.handle().render();

@@ -319,9 +319,9 @@ fn refused(call: &'static str) -> impl FnOnce(cublas::result::CublasError) -> Ch
 
 /// Name and description of an error.
 fn describe(error: DriverError) -> String {
-    let words = error.error_string().map(|words| words.to_string_lossy());
-    match words {
-        Ok(words) => format!("{:?}, {words}", error.0),
+    let text = error.error_string().map(|text| text.to_string_lossy());
+    match text {
+        Ok(text) => format!("{:?}, {text}", error.0),
         Err(_) => format!("{:?}", error.0),
     }
 }

@@ -6,13 +6,14 @@
 //! | `driver` | CUDA driver and cuBLAS, loaded at run time: the only place with foreign code |
 //! | `memory` | patterns, written to most of the free memory and read back |
 //! | `products` | products of integer matrices, whose every bit is known |
-//! | `ways` | bandwidth of copies between GPU and host, and between GPUs |
+//! | `bandwidth` | bandwidth of copies between GPU and host, and between GPUs |
 //! | [`Report`] | results in the format of Nagios plugins, which workers read |
 //!
 //! Integers below 2^24 are exact in every format used, in any order of addition: a result has all bits
 //! right or is wrong, and no tolerance hides a small error.
 #![deny(unsafe_code)]
 
+mod bandwidth;
 #[expect(unsafe_code, reason = "calls into CUDA's driver and cuBLAS")]
 mod driver;
 mod error;
@@ -21,7 +22,6 @@ mod memory;
 mod options;
 mod products;
 mod report;
-mod ways;
 
 use driver::{Driver, Gpu, Multiplier};
 use error::CheckError;
@@ -69,9 +69,11 @@ fn find(
         findings.memory = Some(memory::check(&gpu, options.memory_percent)?);
     }
     if options.has(Part::Ways) {
-        findings.host = Some(ways::host(&gpu)?);
+        findings.host = Some(bandwidth::host(&gpu)?);
         for peer in options.peers.iter().filter(|peer| **peer != uuid) {
-            findings.peers.push(ways::peer(&gpu, &driver.gpu(*peer)?)?);
+            findings
+                .peers
+                .push(bandwidth::peer(&gpu, &driver.gpu(*peer)?)?);
         }
     }
     if options.has(Part::Products) {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use muster_gpu_check::Options;
 
-/// Check GPUs on which nothing runs: memory, products of matrices, ways to the host and to each other
+/// Check GPUs on which nothing runs: memory, matrix products, bandwidth to the host and between GPUs
 #[derive(Debug, Parser)]
 #[command(name = "muster-gpu-check", version, max_term_width = 100)]
 struct CommandLine {

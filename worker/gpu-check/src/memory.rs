@@ -18,7 +18,7 @@ pub(crate) enum Pattern {
     /// The same word everywhere.
     Word(u64),
     /// A different word at each position.
-    Place,
+    Position,
 }
 
 /// Every bit as 0 and as 1, next to equal and to different ones, and addresses.
@@ -27,7 +27,7 @@ const PATTERNS: [Pattern; 5] = [
     Pattern::Word(u64::MAX),
     Pattern::Word(0x5555_5555_5555_5555),
     Pattern::Word(0xaaaa_aaaa_aaaa_aaaa),
-    Pattern::Place,
+    Pattern::Position,
 ];
 
 /// Results of a GPU's memory test.
@@ -84,7 +84,7 @@ fn write(
     blocks: &mut [Block<u64>],
 ) -> Result<(), CheckError> {
     for (number, block) in blocks.iter_mut().enumerate() {
-        if number == 0 || pattern == Pattern::Place {
+        if number == 0 || pattern == Pattern::Position {
             pattern.fill(number, words_mut(host)?);
         }
         gpu.upload(host, block)?;
@@ -130,7 +130,7 @@ impl Pattern {
     pub(crate) fn fill_from(self, first: usize, words: &mut [u64]) {
         match self {
             Self::Word(word) => words.fill(word),
-            Self::Place => {
+            Self::Position => {
                 for (word, number) in words.iter_mut().zip(first as u64..) {
                     *word = number.wrapping_mul(SPREAD);
                 }
@@ -144,13 +144,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_differ_in_every_word_and_go_on_from_block_to_block() {
+    fn positions_differ_in_every_word_and_continue_across_blocks() {
         let mut whole = vec![0; 64];
-        Pattern::Place.fill_from(BLOCK_WORDS - 32, &mut whole);
+        Pattern::Position.fill_from(BLOCK_WORDS - 32, &mut whole);
         let distinct: std::collections::BTreeSet<u64> = whole.iter().copied().collect();
         assert_eq!(distinct.len(), 64);
         let mut second = vec![0; 32];
-        Pattern::Place.fill(1, &mut second);
+        Pattern::Position.fill(1, &mut second);
         assert_eq!(second, whole[32..]);
     }
 

@@ -59,9 +59,9 @@ impl Options {
 /// Parses UUIDs separated by commas; an empty text, which a worker passes for a GPU without peers, gives
 /// none.
 fn peers(text: &str) -> Result<Peers, String> {
-    let words = text.split(',').filter(|word| !word.is_empty());
-    let parse = |word: &str| word.parse::<GpuUuid>().map_err(|error| error.to_string());
-    words.map(parse).collect()
+    let uuids = text.split(',').filter(|uuid| !uuid.is_empty());
+    let parse = |uuid: &str| uuid.parse::<GpuUuid>().map_err(|error| error.to_string());
+    uuids.map(parse).collect()
 }
 
 fn size(text: &str) -> Result<usize, String> {

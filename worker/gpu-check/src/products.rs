@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_small_and_of_both_signs_and_written_as_the_standard_says() {
+    fn elements_are_small_and_of_both_signs_and_encoded_as_half_precision() {
         let matrix = Matrix::random(SIZE, 1);
         let drawn: std::collections::BTreeSet<i8> = matrix.elements.into_iter().collect();
         assert_eq!(drawn.into_iter().collect::<Vec<_>>(), [-2, -1, 0, 1, 2]);

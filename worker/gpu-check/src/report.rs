@@ -4,12 +4,12 @@ use std::fmt;
 
 use muster_model::ids::GpuUuid;
 
+use crate::bandwidth::{HostBandwidth, PeerBandwidth};
 use crate::driver::Precision;
 use crate::error::CheckError;
 use crate::memory::MemoryFindings;
 use crate::options::Options;
 use crate::products::ProductFindings;
-use crate::ways::{HostBandwidth, PeerBandwidth};
 
 /// Results of a GPU.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    const fn word(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
             Self::Ok => "OK",
             Self::Unknown => "UNKNOWN",
@@ -105,19 +105,19 @@ impl GpuReport {
             (false, Some(_)) => Verdict::Unknown,
             (false, None) => Verdict::Ok,
         };
-        let mut said = Vec::new();
+        let mut parts = Vec::new();
         if miscompares > 0 {
-            said.push(format!(
+            parts.push(format!(
                 "{miscompares} results differ from the expected ones"
             ));
         }
-        said.extend(error.map(ToString::to_string));
-        said.extend(findings.texts());
+        parts.extend(error.map(ToString::to_string));
+        parts.extend(findings.texts());
         let mut figures = vec![format!("miscompares={miscompares}")];
         figures.extend(findings.figures(options.expected_tflops));
         Self {
             verdict,
-            text: format!("{gpu}: {}", said.join(", ")),
+            text: format!("{gpu}: {}", parts.join(", ")),
             figures,
         }
     }
@@ -143,16 +143,16 @@ impl Findings {
             let (to, from) = (host.to_gb_per_s, host.from_gb_per_s);
             texts.push(format!("{to:.1} GB/s from the host and {from:.1} to it"));
         }
-        for way in &self.peers {
-            let how = if way.is_direct {
+        for peer in &self.peers {
+            let how = if peer.is_direct {
                 ""
             } else {
                 " through the host"
             };
-            texts.push(format!("{:.1} GB/s from {}{how}", way.gb_per_s, way.peer));
+            texts.push(format!("{:.1} GB/s from {}{how}", peer.gb_per_s, peer.peer));
         }
         for found in &self.products {
-            let (products, precision) = (found.products, word(found.precision));
+            let (products, precision) = (found.products, precision_name(found.precision));
             let speed = found.tflop_per_s;
             texts.push(format!(
                 "{products} products in {precision} precision at {speed:.1} TFLOP/s"
@@ -168,14 +168,14 @@ impl Findings {
             figures.push(format!("gb_per_s={:.1}", host.to_gb_per_s));
             figures.push(format!("from_gb_per_s={:.1}", host.from_gb_per_s));
         }
-        let slowest = self.peers.iter().map(|way| way.gb_per_s);
+        let slowest = self.peers.iter().map(|peer| peer.gb_per_s);
         if let Some(slowest) = slowest.reduce(f64::min) {
             figures.push(format!("peer_gb_per_s={slowest:.1}"));
-            let direct = self.peers.iter().filter(|way| way.is_direct).count();
+            let direct = self.peers.iter().filter(|peer| peer.is_direct).count();
             figures.push(format!("peers_direct={direct}"));
         }
         for found in &self.products {
-            let (name, speed) = (word(found.precision), found.tflop_per_s);
+            let (name, speed) = (precision_name(found.precision), found.tflop_per_s);
             figures.push(format!("{name}_tflop_per_s={speed:.1}"));
         }
         let half = self
@@ -190,7 +190,7 @@ impl Findings {
     }
 }
 
-const fn word(precision: Precision) -> &'static str {
+const fn precision_name(precision: Precision) -> &'static str {
     match precision {
         Precision::Half => "half",
         Precision::Single => "single",
@@ -200,10 +200,10 @@ const fn word(precision: Precision) -> &'static str {
 impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for gpu in &self.0 {
-            let word = gpu.verdict.word();
+            let verdict = gpu.verdict.name();
             // Text behind a bar is parsed by programs.
             let text = gpu.text.replace(['|', '\n'], " ");
-            write!(formatter, "GPU-CHECK {word} - {text}")?;
+            write!(formatter, "GPU-CHECK {verdict} - {text}")?;
             if !gpu.figures.is_empty() {
                 write!(formatter, "|{}", gpu.figures.join(" "))?;
             }

@@ -29,18 +29,18 @@ fn driver(has_blas: bool) -> tempfile::TempDir {
 }
 
 /// Runs the program with a library folder, faults of the GPUs, and arguments.
-fn check(libraries: &Path, flaws: &[(&str, &str)], arguments: &[&str]) -> Output {
+fn check(libraries: &Path, faults: &[(&str, &str)], arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_muster-gpu-check"))
         .args(["--size", "32", "--seconds", "0"])
         .args(arguments)
         .env("LD_LIBRARY_PATH", libraries)
-        .envs(flaws.iter().copied())
+        .envs(faults.iter().copied())
         .output()
         .unwrap()
 }
 
 /// Its output and exit code.
-fn said(output: &Output) -> (String, Option<i32>) {
+fn text_and_code(output: &Output) -> (String, Option<i32>) {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     (text, output.status.code())
@@ -49,17 +49,17 @@ fn said(output: &Output) -> (String, Option<i32>) {
 /// A metric behind the bar.
 fn figure(text: &str, name: &str) -> f64 {
     let (_, figures) = text.trim().split_once('|').unwrap();
-    let mut figures = figures.split(' ').filter_map(|word| word.split_once('='));
+    let mut figures = figures.split(' ').filter_map(|text| text.split_once('='));
     let (_, value) = figures.find(|(found, _)| *found == name).unwrap();
     value.parse().unwrap()
 }
 
 #[test]
-fn gpus_that_are_well_pass_and_every_figure_is_told() {
+fn healthy_gpus_pass_and_every_figure_is_reported() {
     let driver = driver(true);
     let arguments = [FIRST, "--peers", SECOND, "--expected-tflops", "1"];
     let output = check(driver.path(), &[("FAKE_GPUS", "2")], &arguments);
-    let (text, code) = said(&output);
+    let (text, code) = text_and_code(&output);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.starts_with(&format!("GPU-CHECK OK - {FIRST}: 192 MiB in 5 patterns")));
     assert!(text.contains("128 products in half precision"), "{text}");
@@ -80,7 +80,7 @@ fn gpus_that_are_well_pass_and_every_figure_is_told() {
 fn all_gpus_are_checked_where_none_is_named_and_the_worst_counts() {
     let driver = driver(true);
     let arguments = ["--parts", "ways"];
-    let (text, code) = said(&check(driver.path(), &[("FAKE_GPUS", "2")], &arguments));
+    let (text, code) = text_and_code(&check(driver.path(), &[("FAKE_GPUS", "2")], &arguments));
     assert_eq!(code, Some(0), "{text}");
     let lines: Vec<&str> = text.lines().collect();
     assert!(
@@ -88,7 +88,7 @@ fn all_gpus_are_checked_where_none_is_named_and_the_worst_counts() {
         "{text}"
     );
     let arguments = ["--parts", "memory", FIRST, SECOND];
-    let (text, code) = said(&check(driver.path(), &[], &arguments));
+    let (text, code) = text_and_code(&check(driver.path(), &[], &arguments));
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains(&format!("UNKNOWN - {SECOND}: the driver does not list")));
 }
@@ -96,9 +96,9 @@ fn all_gpus_are_checked_where_none_is_named_and_the_worst_counts() {
 #[test]
 fn a_bit_that_flips_in_memory_is_counted_in_every_block() {
     let driver = driver(true);
-    let flaws = [("FAKE_MEMORY", "flips")];
-    let output = check(driver.path(), &flaws, &[FIRST, "--parts", "memory"]);
-    let (text, code) = said(&output);
+    let faults = [("FAKE_MEMORY", "flips")];
+    let output = check(driver.path(), &faults, &[FIRST, "--parts", "memory"]);
+    let (text, code) = text_and_code(&output);
     assert_eq!(code, Some(2), "{text}");
     // One word of each of three blocks, in the pattern of ones.
     assert_eq!(figure(&text, "miscompares"), 3.0);
@@ -111,9 +111,9 @@ fn a_bit_that_flips_in_memory_is_counted_in_every_block() {
 #[test]
 fn a_product_with_one_wrong_bit_among_many_is_found() {
     let driver = driver(true);
-    let flaws = [("FAKE_PRODUCT", "flips")];
-    let output = check(driver.path(), &flaws, &[FIRST, "--parts", "products"]);
-    let (text, code) = said(&output);
+    let faults = [("FAKE_PRODUCT", "flips")];
+    let output = check(driver.path(), &faults, &[FIRST, "--parts", "products"]);
+    let (text, code) = text_and_code(&output);
     assert_eq!(code, Some(2), "{text}");
     // The 70th, the 140th and the 210th of 256: each is in its own sum, one of them the second precision's
     // first.
@@ -121,15 +121,15 @@ fn a_product_with_one_wrong_bit_among_many_is_found() {
 }
 
 #[test]
-fn slow_copies_are_told_by_their_figure() {
+fn slow_copies_are_reported_by_their_figure() {
     let driver = driver(true);
-    let flaws = [
+    let faults = [
         ("FAKE_GPUS", "2"),
         ("FAKE_PEERS", "apart"),
         ("FAKE_COPY_US", "50000"),
     ];
     let arguments = [FIRST, "--peers", SECOND, "--parts", "ways"];
-    let (text, code) = said(&check(driver.path(), &flaws, &arguments));
+    let (text, code) = text_and_code(&check(driver.path(), &faults, &arguments));
     assert_eq!(code, Some(0), "{text}");
     // 64 MiB in 50 ms and more.
     for name in ["gb_per_s", "from_gb_per_s", "peer_gb_per_s"] {
@@ -141,7 +141,7 @@ fn slow_copies_are_told_by_their_figure() {
 }
 
 #[test]
-fn a_call_that_fails_is_named_and_speaks_against_the_gpu() {
+fn a_failed_driver_call_is_named_and_counts_as_a_fault_of_the_gpu() {
     let driver = driver(true);
     for (call, named) in [
         ("cuMemcpyHtoDAsync_v2", "cuMemcpyHtoDAsync failed"),
@@ -154,37 +154,39 @@ fn a_call_that_fails_is_named_and_speaks_against_the_gpu() {
             "cublasGemmEx failed: CUBLAS_STATUS_EXECUTION_FAILED",
         ),
     ] {
-        let flaws = [("FAKE_FAIL", call)];
+        let faults = [("FAKE_FAIL", call)];
         let parts = if call == "cublasGemmEx" {
             "products"
         } else {
             "memory"
         };
-        let (text, code) = said(&check(driver.path(), &flaws, &[FIRST, "--parts", parts]));
+        let (text, code) =
+            text_and_code(&check(driver.path(), &faults, &[FIRST, "--parts", parts]));
         assert_eq!(code, Some(2), "{text}");
         assert!(text.contains(named), "{text}");
     }
-    let flaws = [("FAKE_FAIL", "cuMemcpyHtoDAsync_v2")];
-    let (text, _) = said(&check(driver.path(), &flaws, &[FIRST]));
+    let faults = [("FAKE_FAIL", "cuMemcpyHtoDAsync_v2")];
+    let (text, _) = text_and_code(&check(driver.path(), &faults, &[FIRST]));
     assert!(text.contains("uncorrectable ECC error"), "{text}");
 }
 
 #[test]
-fn what_keeps_a_gpu_from_being_checked_is_said_and_no_verdict() {
+fn a_gpu_that_cannot_be_checked_is_unknown_with_the_reason() {
     let nothing = tempfile::tempdir().unwrap();
     // On a machine with a real driver the program finds that one despite the variable.
     if !Path::new("/dev/nvidiactl").exists() {
-        let (text, code) = said(&check(nothing.path(), &[], &[]));
+        let (text, code) = text_and_code(&check(nothing.path(), &[], &[]));
         assert_eq!(code, Some(3), "{text}");
         assert!(text.starts_with("GPU-CHECK UNKNOWN - libcuda is not on this host"));
         let driver = driver(false);
-        let (text, code) = said(&check(driver.path(), &[], &[FIRST, "--parts", "products"]));
+        let (text, code) =
+            text_and_code(&check(driver.path(), &[], &[FIRST, "--parts", "products"]));
         assert_eq!(code, Some(3), "{text}");
         assert!(text.contains("libcublas is not on this host"), "{text}");
     }
     let driver = driver(true);
-    let unknown = |flaws: &[(&str, &str)], named: &str| {
-        let (text, code) = said(&check(driver.path(), flaws, &[]));
+    let unknown = |faults: &[(&str, &str)], named: &str| {
+        let (text, code) = text_and_code(&check(driver.path(), faults, &[]));
         assert_eq!(code, Some(3), "{text}");
         assert!(text.contains(named), "{text}");
     };
@@ -203,7 +205,7 @@ fn what_keeps_a_gpu_from_being_checked_is_said_and_no_verdict() {
 fn a_gpu_without_peers_is_checked_alone_as_a_worker_asks() {
     let driver = driver(true);
     let arguments = [FIRST, "--peers", "", "--parts", "ways"];
-    let (text, code) = said(&check(driver.path(), &[], &arguments));
+    let (text, code) = text_and_code(&check(driver.path(), &[], &arguments));
     assert_eq!(code, Some(0), "{text}");
     assert!(!text.contains("peer"), "{text}");
 }

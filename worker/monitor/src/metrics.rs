@@ -114,7 +114,7 @@ pub(crate) fn gpu_use(gpu: &GpuDescription, state: GpuState, job: Option<JobId>)
         let labels = [
             ("UUID", uuid.clone()),
             ("gpu", index.clone()),
-            ("state", known.word().to_owned()),
+            ("state", known.label().to_owned()),
         ];
         gauge!(GPU_STATE, &labels).set(if known == state { 1.0 } else { 0.0 });
     }

@@ -126,32 +126,41 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn words(list: &[&str]) -> Vec<String> {
-        list.iter().map(|word| (*word).to_owned()).collect()
+    fn addresses_of(list: &[&str]) -> Vec<String> {
+        list.iter().map(|address| (*address).to_owned()).collect()
     }
 
     #[test]
     fn all_replicas_are_known_though_all_that_were_configured_are_replaced() {
-        let replicas = KnownReplicas::configured(words(&["a:1", "b:1"]));
-        replicas.set_learned(&words(&["b:1", "c:1", "d:1"]));
-        assert_eq!(replicas.addresses(), words(&["a:1", "b:1", "c:1", "d:1"]));
-        replicas.set_learned(&words(&["d:1", "e:1"]));
-        assert_eq!(replicas.addresses(), words(&["a:1", "b:1", "d:1", "e:1"]));
+        let replicas = KnownReplicas::configured(addresses_of(&["a:1", "b:1"]));
+        replicas.set_learned(&addresses_of(&["b:1", "c:1", "d:1"]));
+        assert_eq!(
+            replicas.addresses(),
+            addresses_of(&["a:1", "b:1", "c:1", "d:1"])
+        );
+        replicas.set_learned(&addresses_of(&["d:1", "e:1"]));
+        assert_eq!(
+            replicas.addresses(),
+            addresses_of(&["a:1", "b:1", "d:1", "e:1"])
+        );
         // An older leader sends none.
         replicas.set_learned(&[]);
-        assert_eq!(replicas.addresses(), words(&["a:1", "b:1", "d:1", "e:1"]));
+        assert_eq!(
+            replicas.addresses(),
+            addresses_of(&["a:1", "b:1", "d:1", "e:1"])
+        );
     }
 
     #[test]
     fn the_next_agent_knows_them_too() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("replicas.json");
-        let first = KnownReplicas::open(words(&["a:1"]), file.clone());
-        first.set_learned(&words(&["c:1", "d:1"]));
-        let next = KnownReplicas::open(words(&["b:1", "d:1"]), file.clone());
-        assert_eq!(next.addresses(), words(&["b:1", "d:1", "c:1"]));
+        let first = KnownReplicas::open(addresses_of(&["a:1"]), file.clone());
+        first.set_learned(&addresses_of(&["c:1", "d:1"]));
+        let next = KnownReplicas::open(addresses_of(&["b:1", "d:1"]), file.clone());
+        assert_eq!(next.addresses(), addresses_of(&["b:1", "d:1", "c:1"]));
         std::fs::write(&file, "nonsense").unwrap();
-        let after = KnownReplicas::open(words(&["a:1"]), file);
-        assert_eq!(after.addresses(), words(&["a:1"]));
+        let after = KnownReplicas::open(addresses_of(&["a:1"]), file);
+        assert_eq!(after.addresses(), addresses_of(&["a:1"]));
     }
 }

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_task_puts_in_the_place_of_a_file_is_not_read() {
+    fn only_short_regular_files_are_read() {
         let home = tempfile::tempdir().unwrap();
         let at = |name: &str| home.path().join(name);
         fs::write(at("short"), "12345").unwrap();

@@ -50,14 +50,14 @@ pub use task::spec::{
 /// Call it before any thread or runtime is started: a task's life is bound to the thread that started it.
 /// Errors are written to standard error, which the agent redirects to the task's directory.
 #[must_use]
-pub fn run(words: &[OsString]) -> Option<ExitCode> {
-    match words {
-        [verb, directory] if verb == "supervise" => Some(supervise::succession::supervise_all(
+pub fn run(arguments: &[OsString]) -> Option<ExitCode> {
+    match arguments {
+        [verb, directory] if verb == "supervise" => Some(supervise::reuse::supervise_all(
             TaskDirectory::new(directory),
             None,
         )),
-        [verb, word, action, directory, rest @ ..]
-            if verb == "supervise" && word == "container" && rest.len() <= 1 =>
+        [verb, part, action, directory, rest @ ..]
+            if verb == "supervise" && part == "container" && rest.len() <= 1 =>
         {
             let request = rest.first().map(OsString::as_os_str);
             container::act(action, &TaskDirectory::new(directory), request)

@@ -8,6 +8,6 @@ use std::process::ExitCode;
 const USAGE: u8 = 64;
 
 fn main() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    muster_supervisor::run(&words).unwrap_or(ExitCode::from(USAGE))
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    muster_supervisor::run(&arguments).unwrap_or(ExitCode::from(USAGE))
 }

@@ -22,10 +22,11 @@ pub(crate) fn learn(
     let etcd = Etcd::open(&config.etcd)?;
     let keys = config.etcd.keys(&config.cluster_id);
     let trusts = config.insecure || config.tls.is_on() || joining::joins(config);
-    let tell = move |found: &Discovered| replicas.set_learned(&trusted(found.addresses(), trusts));
+    let update =
+        move |found: &Discovered| replicas.set_learned(&trusted(found.addresses(), trusts));
     tokio::spawn(
         stop.clone()
-            .run_until_cancelled_owned(follow(etcd, keys, tell)),
+            .run_until_cancelled_owned(follow(etcd, keys, update)),
     );
     Ok(())
 }
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_certificates_only_this_machine_is_obeyed() {
+    fn without_certificates_only_loopback_replicas_are_trusted() {
         let all = ["127.0.0.1:7400", "a:7400"].map(str::to_owned).to_vec();
         assert_eq!(trusted(all.clone(), true), all);
         assert_eq!(trusted(all, false), ["127.0.0.1:7400"]);

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_off_by_what_the_quickest_of_some_beats_says() {
+    fn the_clock_offset_is_that_of_the_fastest_of_several_heartbeats() {
         let mut offset = ClockOffset::default();
         assert_eq!(read(&mut offset, 10_000, 10_001, 2), Some(0));
         // A slow way back looks like a clock that is ahead.

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changes_in_a_row_share_a_beat() {
+    async fn consecutive_changes_share_a_heartbeat() {
         let mut heartbeats = Heartbeats::new(Timings::default(), START);
         assert!(heartbeats.is_status_due_now(1));
         assert_eq!(heartbeats.next(START, true), (1, true));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_tasks_a_beat_tells_of_the_more_changes_share_one() {
+    fn the_more_tasks_a_heartbeat_reports_the_more_changes_share_one() {
         assert_eq!(status_interval(0), STATUS_PAUSE);
         assert_eq!(status_interval(32), STATUS_PAUSE);
         assert_eq!(status_interval(48), STATUS_PAUSE * 3 / 2);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn beats_are_due_within_their_period_and_not_in_step() {
+    async fn heartbeats_are_due_within_their_period_and_not_in_step() {
         let mut heartbeats = Heartbeats::new(Timings::default(), START);
         for _ in 0..100 {
             heartbeats.next(START, false);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leader_that_does_not_answer_is_left() {
+    async fn a_session_is_left_if_its_leader_does_not_answer() {
         let mut heartbeats = Heartbeats::new(Timings::default(), START);
         assert!(!heartbeats.is_unanswered(START.after(10_000)));
         assert!(heartbeats.is_unanswered(START.after(10_001)));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leader_under_load_is_told_less_often_and_the_next_one_as_ever() {
+    async fn a_leader_under_load_receives_fewer_heartbeats_and_the_next_one_as_usual() {
         let mut heartbeats = Heartbeats::new(Timings::default(), START);
         heartbeats.next(START, false);
         heartbeats.acknowledged(1, Some(10_000), START);

@@ -125,7 +125,7 @@ impl Answer {
         }
         // Whether the reader knows the position at which to resume; without it, it would resume behind
         // later output.
-        let mut is_told = false;
+        let mut knows_position = false;
         loop {
             // Checked before reading: output written before the end is read after the end is known.
             let ended = !request.follow || self.has_ended().await;
@@ -135,11 +135,13 @@ impl Answer {
             match self.send_all(&mut offset, until).await {
                 Ok(true) if ended => return self.end(offset, None).await,
                 Ok(true) => {
-                    if !is_told && offset == range.start && !self.send(nothing(offset), None).await
+                    if !knows_position
+                        && offset == range.start
+                        && !self.send(nothing(offset), None).await
                     {
                         return;
                     }
-                    is_told = true;
+                    knows_position = true;
                     tokio::time::sleep(LOG_FOLLOW_INTERVAL).await;
                 }
                 Ok(false) => return,

@@ -67,10 +67,10 @@ impl SelfChecks {
         let before = self.ticked_at.replace(now)?;
         let still_s = now.since(before) / 1_000;
         let is_late = still_s >= LATE_S;
-        let is_news = is_late || self.was_late;
+        let is_reportable = is_late || self.was_late;
         self.was_late = is_late;
         let still_s = i64::try_from(still_s).unwrap_or(i64::MAX);
-        is_news.then(|| Sample::new(AGENT_WATCHDOG, THIS_HOST, &[("still_s", still_s)]))
+        is_reportable.then(|| Sample::new(AGENT_WATCHDOG, THIS_HOST, &[("still_s", still_s)]))
     }
 }
 
@@ -90,45 +90,45 @@ mod tests {
         }
     }
 
-    fn told(checks: &mut SelfChecks, now_ms: u64) -> Vec<String> {
+    fn reports(checks: &mut SelfChecks, now_ms: u64) -> Vec<String> {
         let samples = checks.tick(MonotonicMs(now_ms)).into_iter();
-        let word = |sample: Sample| format!("{} {}", sample.rule, sample.metrics[0].1);
-        samples.map(word).collect()
+        let text = |sample: Sample| format!("{} {}", sample.rule, sample.metrics[0].1);
+        samples.map(text).collect()
     }
 
     #[test]
-    fn stuck_tasks_are_told_again_and_again_until_they_are_gone() {
+    fn stuck_tasks_are_reported_periodically_until_they_are_gone() {
         let mut checks = SelfChecks::default();
         // A starting agent reports zero: the finding may be from before its restart.
-        assert_eq!(told(&mut checks, 0), ["task_stuck 0"]);
-        assert_eq!(told(&mut checks, 500), Vec::<String>::new());
+        assert_eq!(reports(&mut checks, 0), ["task_stuck 0"]);
+        assert_eq!(reports(&mut checks, 500), Vec::<String>::new());
         checks.stuck(run(1));
         checks.stuck(run(2));
-        assert_eq!(told(&mut checks, 1_000), ["task_stuck 2"]);
-        assert_eq!(told(&mut checks, 1_500), Vec::<String>::new());
+        assert_eq!(reports(&mut checks, 1_000), ["task_stuck 2"]);
+        assert_eq!(reports(&mut checks, 1_500), Vec::<String>::new());
         for now_ms in (2_000..1_000 + SELF_CHECK_PERIOD_MS).step_by(500) {
-            assert_eq!(told(&mut checks, now_ms), Vec::<String>::new());
+            assert_eq!(reports(&mut checks, now_ms), Vec::<String>::new());
         }
         assert_eq!(
-            told(&mut checks, 1_000 + SELF_CHECK_PERIOD_MS),
+            reports(&mut checks, 1_000 + SELF_CHECK_PERIOD_MS),
             ["task_stuck 2"]
         );
         checks.gone(&run(2));
         let next_ms = 1_500 + SELF_CHECK_PERIOD_MS;
-        assert_eq!(told(&mut checks, next_ms), ["task_stuck 1"]);
+        assert_eq!(reports(&mut checks, next_ms), ["task_stuck 1"]);
         checks.gone(&run(1));
         checks.gone(&run(7));
-        assert_eq!(told(&mut checks, next_ms + 500), ["task_stuck 0"]);
-        assert_eq!(told(&mut checks, next_ms + 1_000), Vec::<String>::new());
+        assert_eq!(reports(&mut checks, next_ms + 500), ["task_stuck 0"]);
+        assert_eq!(reports(&mut checks, next_ms + 1_000), Vec::<String>::new());
     }
 
     #[test]
-    fn an_agent_that_stood_still_says_for_how_long() {
+    fn an_agent_that_was_frozen_reports_for_how_long() {
         let mut checks = SelfChecks::default();
-        told(&mut checks, 0);
-        assert_eq!(told(&mut checks, 1_900), Vec::<String>::new());
-        assert_eq!(told(&mut checks, 33_000), ["agent_watchdog 31"]);
-        assert_eq!(told(&mut checks, 33_500), ["agent_watchdog 0"]);
-        assert_eq!(told(&mut checks, 34_000), Vec::<String>::new());
+        reports(&mut checks, 0);
+        assert_eq!(reports(&mut checks, 1_900), Vec::<String>::new());
+        assert_eq!(reports(&mut checks, 33_000), ["agent_watchdog 31"]);
+        assert_eq!(reports(&mut checks, 33_500), ["agent_watchdog 0"]);
+        assert_eq!(reports(&mut checks, 34_000), Vec::<String>::new());
     }
 }

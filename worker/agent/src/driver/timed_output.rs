@@ -28,7 +28,7 @@ async fn send_all(answer: &Answer, request: &v1::LogRequest) -> Result<bool, Str
     let mut ended = !request.follow;
     // Whether the reader knows the position at which to resume; without it, it would resume behind later
     // output.
-    let mut is_told = false;
+    let mut knows_position = false;
     loop {
         let now_us = wall_clock().0.saturating_mul(US_PER_MS);
         let (again, found) = blocking(move || {
@@ -38,7 +38,7 @@ async fn send_all(answer: &Answer, request: &v1::LogRequest) -> Result<bool, Str
         .await?;
         timeline = again;
         if !found.lines.is_empty() {
-            is_told = true;
+            knows_position = true;
             let lines = chunk(&found.lines, timeline.position());
             if !answer.send_chunk(lines).await {
                 return Ok(false);
@@ -52,8 +52,8 @@ async fn send_all(answer: &Answer, request: &v1::LogRequest) -> Result<bool, Str
             ended = answer.has_ended().await;
             // Not for a task that has ended: a restarted one may run on another host, and its reader must
             // move there.
-            if !ended && !is_told {
-                is_told = true;
+            if !ended && !knows_position {
+                knows_position = true;
                 let nothing = chunk(&[], timeline.position());
                 if !answer.send_chunk(nothing).await {
                     return Ok(false);

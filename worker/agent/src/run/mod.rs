@@ -79,10 +79,10 @@ pub async fn run_reloading(
     let stop = CancellationToken::new();
     metrics_page::serve(config.metrics_listen, &stop).await?;
     let mut resources = HostResources::prepare(&config, &data, machine).await?;
-    let told = accounts
+    let label = accounts
         .label()
         .map(|label| (accounts::LABEL.to_owned(), label));
-    resources.host.labels.extend(told);
+    resources.host.labels.extend(label);
     let replicas = KnownReplicas::open(config.schedulers.clone(), data.replicas());
     etcd::learn(&config, replicas.clone(), &stop)?;
     let mut shutdown = Box::pin(shutdown);
@@ -463,7 +463,7 @@ fn cgroups(wanted: CgroupUse, data: &DataDirectory) -> Result<Option<CgroupHost>
     let missing: Vec<&str> = LIMITING
         .into_iter()
         .filter(|controller| !has(*controller))
-        .map(Controller::word)
+        .map(Controller::name)
         .collect();
     if missing.is_empty() {
         return Ok(host);

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn systemd_hears_it_while_something_takes_long() {
+    async fn systemd_is_notified_while_the_start_takes_long() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("notify");
         let listener = UnixDatagram::bind(&path).unwrap();
@@ -43,8 +43,8 @@ mod tests {
         let work = tokio::time::sleep(3 * AGENT_TICK + AGENT_TICK / 2);
         with_progress(Some(&systemd), work).await;
         listener.set_nonblocking(true).unwrap();
-        let mut heard = [0u8; 64];
-        let told = std::iter::from_fn(|| listener.recv(&mut heard).ok());
-        assert_eq!(told.count(), 4);
+        let mut buffer = [0u8; 64];
+        let notifications = std::iter::from_fn(|| listener.recv(&mut buffer).ok());
+        assert_eq!(notifications.count(), 4);
     }
 }

@@ -32,11 +32,11 @@ pub enum ContainerEngineConfig {
 
 impl From<String> for ContainerEngineConfig {
     /// Parses `auto` or `none`; anything else is the path of a socket.
-    fn from(word: String) -> Self {
-        match &*word {
+    fn from(text: String) -> Self {
+        match &*text {
             "auto" => Self::Auto,
             "none" => Self::None,
-            _ => Self::Socket(PathBuf::from(word)),
+            _ => Self::Socket(PathBuf::from(text)),
         }
     }
 }
@@ -101,8 +101,8 @@ impl EngineFinder {
         }
     }
 
-    /// Looks once; removes containers of dead tasks if the engine is a new one. Blocks.
-    fn look(&self, known: Option<&FoundEngine>) -> Option<FoundEngine> {
+    /// Looks for an engine once; removes containers of dead tasks if the engine is a new one. Blocks.
+    fn find_blocking(&self, known: Option<&FoundEngine>) -> Option<FoundEngine> {
         let found = self
             .sockets
             .iter()
@@ -162,10 +162,10 @@ impl EngineFinder {
         }
     }
 
-    /// Looks off the runtime's threads.
+    /// Like `find_blocking`, on a thread for blocking calls.
     pub(crate) async fn find(&self, known: Option<FoundEngine>) -> Option<FoundEngine> {
         let finder = self.clone();
-        let found = tokio::task::spawn_blocking(move || finder.look(known.as_ref()))
+        let found = tokio::task::spawn_blocking(move || finder.find_blocking(known.as_ref()))
             .await
             .unwrap_or_else(|error| {
                 tracing::error!(%error, "looking for a container engine failed");

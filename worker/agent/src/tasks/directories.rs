@@ -34,7 +34,7 @@ pub(crate) fn set_up(data: &DataDirectory, memory: &Path, is_chosen: bool) -> io
         // A folder of another worker.
         Ok(target) if target.file_name() != place.file_name() => fs::remove_file(&tasks)?,
         // It may be gone after a reboot, or removed with the last task.
-        Ok(target) => match made(&target) {
+        Ok(target) => match create_in_memory(&target) {
             Ok(()) if target == place => return Ok(()),
             // The settings changed; running tasks stay where they are.
             Ok(()) if fs::read_dir(&target)?.next().is_some() => return Ok(()),
@@ -49,8 +49,12 @@ pub(crate) fn set_up(data: &DataDirectory, memory: &Path, is_chosen: bool) -> io
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    let may = is_chosen || geteuid().as_raw() < USERS_BEGIN;
-    if may && made(&place).and_then(|()| symlink(&place, &tasks)).is_ok() {
+    let may_use_memory = is_chosen || geteuid().as_raw() < USERS_BEGIN;
+    if may_use_memory
+        && create_in_memory(&place)
+            .and_then(|()| symlink(&place, &tasks))
+            .is_ok()
+    {
         return Ok(());
     }
     fs::create_dir_all(&tasks)
@@ -79,7 +83,7 @@ pub(crate) fn clean_up(data: &DataDirectory) {
 }
 
 /// Creates a folder, unless it would not be in memory or belongs to another user.
-fn made(place: &Path) -> io::Result<()> {
+fn create_in_memory(place: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(MODE).create(place)?;
     let memory: PathBuf = place.parent().unwrap_or(place).into();

@@ -19,7 +19,7 @@ pub(crate) struct StartSpans(Arc<Mutex<BTreeMap<RunId, Start>>>);
 struct Start {
     trace: TraceId,
     unit: u32,
-    heard_ns: u64,
+    accepted_ns: u64,
     /// Time when its record was on disk.
     journalled_ns: Option<u64>,
     /// Time when the task was prepared; it may then wait for its gang.
@@ -40,7 +40,7 @@ impl StartSpans {
             let start = Start {
                 trace,
                 unit: assignment.unit.get(),
-                heard_ns: now_ns(),
+                accepted_ns: now_ns(),
                 journalled_ns: None,
                 prepared_ns: None,
             };
@@ -86,7 +86,7 @@ impl StartSpans {
 impl Start {
     fn over(self, run: RunId, error: Option<String>) {
         let Self {
-            trace, heard_ns, ..
+            trace, accepted_ns, ..
         } = self;
         let ended_ns = now_ns();
         let (task, epoch) = (run.key.task.get(), run.epoch.get());
@@ -98,13 +98,13 @@ impl Start {
                 .with("muster.task", task)
                 .with("muster.epoch", epoch)
         };
-        let whole = span(tree::START, heard_ns, ended_ns);
+        let whole = span(tree::START, accepted_ns, ended_ns);
         record(whole.below(tree::attempt(trace, epoch)).failed(error));
         let Some(journalled_ns) = self.journalled_ns else {
             return;
         };
         let start = id(tree::START);
-        record(span(tree::JOURNAL, heard_ns, journalled_ns).below(start));
+        record(span(tree::JOURNAL, accepted_ns, journalled_ns).below(start));
         let prepared_ns = self.prepared_ns.unwrap_or(ended_ns);
         record(span(tree::SUPERVISOR, journalled_ns, prepared_ns).below(start));
     }

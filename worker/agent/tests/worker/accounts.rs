@@ -11,7 +11,7 @@ use muster_model::command::Exit;
 use muster_model::desired::{StopInstruction, TaskAssignment};
 use muster_model::ids::JobId;
 use muster_proto::v1;
-use muster_proto::v1::exec_response::Kind as Hear;
+use muster_proto::v1::exec_response::Kind as ResponseKind;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
 use muster_worker::supervisor::Account;
 use muster_worker::{RunAs, TasksConfig, WorkerConfig};
@@ -66,8 +66,8 @@ fn account(name: &str) -> Account {
 
 /// The groups of an account as its programs see them.
 fn groups(name: &str) -> String {
-    let told = Command::new("id").args(["-G", name]).output().unwrap();
-    String::from_utf8(told.stdout).unwrap().trim().to_owned()
+    let output = Command::new("id").args(["-G", name]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 /// A field of a process's status in the kernel.
@@ -86,7 +86,7 @@ async fn refused(leader: &Leader, task: TaskAssignment) -> Exit {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_is_its_submitter_for_good_and_is_killed_all_the_same() {
+async fn a_task_keeps_its_submitters_account_and_can_be_killed() {
     if !is_root() {
         return;
     }
@@ -138,7 +138,7 @@ async fn a_task_is_its_submitter_for_good_and_is_killed_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_comes_to_what_is_its_own_and_to_nothing_of_others() {
+async fn a_task_has_access_to_its_own_files_and_to_none_of_others() {
     if !is_root() {
         return;
     }
@@ -195,7 +195,7 @@ fn printed(host: &Host, task: &TaskAssignment) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_of_an_account_saves_by_its_socket_and_by_files_and_is_told_to_stop() {
+async fn a_task_of_an_account_saves_by_its_socket_and_by_files_and_receives_a_stop() {
     if !is_root() {
         return;
     }
@@ -276,28 +276,31 @@ async fn a_command_beside_a_task_is_the_tasks_account_with_a_terminal_and_withou
                 by_admin: false,
             }),
         };
-        leader.say(LeaderKind::Exec(order));
-        let heard = leader
+        leader.send(LeaderKind::Exec(order));
+        let responses = leader
             .eventually("the command's end", |inner| {
-                let (_, heard) = inner.execs.get(token)?;
-                let is_over = matches!(heard.last(), Some(Hear::End(_) | Hear::Refused(_)));
-                is_over.then(|| heard.clone())
+                let (_, responses) = inner.execs.get(token)?;
+                let is_over = matches!(
+                    responses.last(),
+                    Some(ResponseKind::End(_) | ResponseKind::Refused(_))
+                );
+                is_over.then(|| responses.clone())
             })
             .await;
-        let bytes = heard.iter().flat_map(|kind| match kind {
-            Hear::Stdout(bytes) => bytes.to_vec(),
+        let bytes = responses.iter().flat_map(|kind| match kind {
+            ResponseKind::Stdout(bytes) => bytes.to_vec(),
             _ => Vec::new(),
         });
         let text = String::from_utf8(bytes.collect())
             .unwrap()
             .replace('\r', "");
         let expected = format!("{}\nmine\nNoNewPrivs:\t1\nopened\n", nobody.uid);
-        assert_eq!(text, expected, "{heard:?}");
+        assert_eq!(text, expected, "{responses:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_no_account_that_may_run_tasks_is_refused_by_name() {
+async fn a_user_whose_account_may_not_run_tasks_is_refused_by_name() {
     if !is_root() {
         return;
     }
@@ -360,7 +363,7 @@ fn an_agent_does_not_start_with_an_account_that_is_not_there_or_as_root_by_accid
             };
         })
     };
-    for (run_as, told) in [
+    for (run_as, expected) in [
         ("no-such-account", "no account `no-such-account`"),
         ("root", "tasks.allow_root"),
         ("agent", "tasks.allow_root"),
@@ -370,12 +373,12 @@ fn an_agent_does_not_start_with_an_account_that_is_not_there_or_as_root_by_accid
         (NOBODY, "chmod o+x"),
     ] {
         let error = named(run_as);
-        assert!(error.contains(told), "{run_as}: {error}");
+        assert!(error.contains(expected), "{run_as}: {error}");
     }
 }
 
 #[test]
-fn an_agent_does_not_start_with_a_run_folder_that_somebody_else_has_made() {
+fn an_agent_does_not_start_with_a_run_folder_of_another_user() {
     if !is_root() {
         return;
     }

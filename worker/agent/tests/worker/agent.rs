@@ -296,7 +296,7 @@ async fn a_leader_that_acknowledges_nothing_extends_no_lease() {
     // With acknowledgements it lives far longer than its first lease.
     let heartbeats = leader.inner().heartbeats;
     leader
-        .eventually("beats", |inner| {
+        .eventually("heartbeats", |inner| {
             (inner.heartbeats > heartbeats + 20).then_some(())
         })
         .await;
@@ -317,8 +317,8 @@ async fn a_second_agent_on_the_same_directory_is_refused() {
         .wait_with_output()
         .unwrap();
     assert!(!second.status.success());
-    let said = String::from_utf8(second.stderr).unwrap();
-    assert!(said.contains("in use by another worker"), "{said}");
+    let error = String::from_utf8(second.stderr).unwrap();
+    assert!(error.contains("in use by another worker"), "{error}");
 }
 
 /// Starts a process that leaves the task's session, group and environment, except for one mark.
@@ -356,7 +356,7 @@ async fn what_a_dead_host_leaves_behind_is_killed_before_anything_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_a_power_cut_left_half_written_stops_no_agent() {
+async fn an_agent_starts_despite_a_record_half_written_at_a_power_cut() {
     let leader = Leader::start(3).await;
     let mut host = Host::start(&[&leader]);
     let task = script("sleep 1000");
@@ -447,14 +447,15 @@ async fn a_session_is_back_soon_after_the_leader_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_answers_nobody_does_not_hold_up_the_search_for_its_successor() {
-    let (deaf, next) = (Leader::start(3).await, Leader::start(0).await);
-    let _host = Host::start(&[&deaf, &next]);
-    deaf.eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
+async fn a_replica_that_does_not_answer_does_not_delay_the_search_for_the_leader() {
+    let (silent, next) = (Leader::start(3).await, Leader::start(0).await);
+    let _host = Host::start(&[&silent, &next]);
+    silent
+        .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
         .await;
     // It accepts connections but never answers: the timeout is 3 s.
-    deaf.inner().silent = true;
-    deaf.step_down();
+    silent.inner().silent = true;
+    silent.step_down();
     tokio::time::sleep(Duration::from_millis(300)).await;
     next.lead(9);
     let began = tokio::time::Instant::now();
@@ -522,18 +523,18 @@ async fn output_is_read_by_offset_from_its_tail_and_while_it_is_written() {
         )
     };
     eventually("output", || host.logs(&task).exists());
-    leader.say(request(1, true, None));
+    leader.send(request(1, true, None));
     leader
         .eventually("what is there", |inner| {
             (text(inner, 1).0 == "one\ntwo\nthree\n").then_some(())
         })
         .await;
-    leader.say(request(
+    leader.send(request(
         2,
         false,
         Some(v1::log_request::Start::TailLines(2)),
     ));
-    leader.say(request(
+    leader.send(request(
         3,
         false,
         Some(v1::log_request::Start::OffsetBytes(5)),
@@ -556,14 +557,14 @@ async fn output_is_read_by_offset_from_its_tail_and_while_it_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_of_a_task_that_has_printed_nothing_yet_hears_where_to_go_on() {
+async fn a_reader_of_a_silent_task_receives_the_position_to_resume_at() {
     let leader = Leader::start(3).await;
     let host = Host::start(&[&leader]);
     let task = script("while [ ! -e go ]; do sleep 0.02; done; echo one; echo two");
     leader.want([task.clone()]);
     leader.eventually_task("running", running).await;
     for (id, timed) in [(1, true), (2, false)] {
-        leader.say(LeaderKind::LogRequest(v1::LogRequest {
+        leader.send(LeaderKind::LogRequest(v1::LogRequest {
             id,
             job_id: task.key.job.get(),
             task: task.key.task.get(),
@@ -574,14 +575,14 @@ async fn a_reader_of_a_task_that_has_printed_nothing_yet_hears_where_to_go_on() 
             timed,
             ..v1::LogRequest::default()
         }));
-        let told = leader
+        let chunk = leader
             .eventually("where to go on", |inner| {
                 inner.chunks.iter().find(|chunk| chunk.id == id).cloned()
             })
             .await;
-        assert!(told.data.is_empty() && !told.end, "{told:?}");
+        assert!(chunk.data.is_empty() && !chunk.end, "{chunk:?}");
         let position = timed.then(v1::LogPosition::default);
-        assert_eq!((told.offset_bytes, told.position), (0, position));
+        assert_eq!((chunk.offset_bytes, chunk.position), (0, position));
     }
     std::fs::write(host.directory(&task).scratch().join("go"), "").unwrap();
     for id in [1, 2] {
@@ -607,7 +608,7 @@ async fn a_reader_of_a_task_that_has_printed_nothing_yet_hears_where_to_go_on() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lines_of_both_outputs_come_with_their_times_and_removed_ones_are_told() {
+async fn lines_of_both_outputs_have_their_times_and_removed_ones_are_reported() {
     let leader = Leader::start(3).await;
     let host = Host::start(&[&leader]);
     let task = script(
@@ -627,7 +628,7 @@ async fn lines_of_both_outputs_come_with_their_times_and_removed_ones_are_told()
         ..v1::LogRequest::default()
     };
     eventually("output", || host.logs(&task).exists());
-    leader.say(LeaderKind::LogRequest(request(1)));
+    leader.send(LeaderKind::LogRequest(request(1)));
     let chunks_of = |inner: &crate::support::leader::Inner, id| -> Vec<v1::LogChunk> {
         let chunks = inner.chunks.iter().filter(|chunk| chunk.id == id);
         chunks.cloned().collect()
@@ -664,14 +665,14 @@ async fn lines_of_both_outputs_come_with_their_times_and_removed_ones_are_told()
 
     // By time, and again from a position; then retention removes it.
     let since_ms = Some(pieces[1].arrived_us / 1_000);
-    leader.say(LeaderKind::LogRequest(v1::LogRequest {
+    leader.send(LeaderKind::LogRequest(v1::LogRequest {
         since_ms,
         until_ms: Some(pieces[2].arrived_us / 1_000),
         ..request(2)
     }));
     let position = whole[0].position.unwrap();
     let start = Some(v1::log_request::Start::Position(position));
-    leader.say(LeaderKind::LogRequest(v1::LogRequest {
+    leader.send(LeaderKind::LogRequest(v1::LogRequest {
         start,
         ..request(3)
     }));
@@ -692,7 +693,7 @@ async fn lines_of_both_outputs_come_with_their_times_and_removed_ones_are_told()
     )
     .unwrap();
     std::fs::remove_dir_all(&logs).unwrap();
-    leader.say(LeaderKind::LogRequest(request(4)));
+    leader.send(LeaderKind::LogRequest(request(4)));
     let error = leader
         .eventually("the refusal", |inner| {
             chunks_of(inner, 4).last()?.error.clone()
@@ -731,20 +732,20 @@ async fn an_injected_fault_shows_and_heals() {
             .map(|(_, health)| health.clone())
     };
     // A fault without a rule makes a GPU unfit by itself.
-    leader.say(order(1, gpu.to_string(), Some("nvml-error")));
+    leader.send(order(1, gpu.to_string(), Some("nvml-error")));
     leader
         .eventually("the fault", |inner| {
             matches!(health(inner)?, GpuHealth::Faulted { signal, .. } if signal == "nvml-error")
                 .then_some(())
         })
         .await;
-    leader.say(order(2, gpu.to_string(), None));
+    leader.send(order(2, gpu.to_string(), None));
     leader
         .eventually("health", |inner| {
             (health(inner)? == GpuHealth::Healthy).then_some(())
         })
         .await;
-    leader.say(order(
+    leader.send(order(
         3,
         "GPU-00000000-0000-0000-0000-000000000001".to_owned(),
         None,

@@ -19,7 +19,7 @@ use crate::support::leader::{Inner, Leader};
 use crate::support::{eventually, is_gone, script};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_is_limited_without_a_word_in_the_settings_and_the_end_tells_of_it() {
+async fn memory_is_limited_by_default_and_the_end_reports_its_peak() {
     let leader = Leader::start(3).await;
     let host = Host::start(&[&leader]);
     let mut task = script("exec dd if=/dev/zero of=/dev/null bs=150000000 count=1");
@@ -89,7 +89,7 @@ async fn a_task_is_given_its_secrets_and_is_bound_until_the_next_agent_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_reboot_nothing_is_taken_for_a_task_that_has_its_number() {
+async fn after_a_reboot_no_process_is_mistaken_for_a_task_by_its_pid() {
     let leader = Leader::start(3).await;
     let mut host = Host::start(&[&leader]);
     let task = script("exec sleep 1000");
@@ -179,22 +179,22 @@ async fn where_cgroups_are_required_a_host_without_them_offers_nothing() {
         .stderr(Stdio::piped())
         .output()
         .unwrap();
-    let said = String::from_utf8(refused.stderr).unwrap();
+    let error = String::from_utf8(refused.stderr).unwrap();
     // Cannot be tested without the right to unshare.
-    if !said.starts_with("unshare:") {
+    if !error.starts_with("unshare:") {
         assert!(!refused.status.success());
-        assert!(said.contains("cgroups are required"), "{said}");
+        assert!(error.contains("cgroups are required"), "{error}");
     }
 }
 
 /// The host's first GPU in the order of its timeline, once it has reported.
 async fn first_gpu(leader: &Leader) -> GpuUuid {
-    let told = leader.eventually("the GPUs", |inner| {
+    let reported = leader.eventually("the GPUs", |inner| {
         inner.status.as_ref()?;
         let registration = inner.hellos.last()?.registration.as_ref()?;
         registration.gpus.first()?.uuid.parse().ok()
     });
-    told.await
+    reported.await
 }
 
 /// Settings of a host whose first GPU has memory in use until `free_at_ms` after its start.
@@ -207,7 +207,7 @@ fn held_until(config: &mut WorkerConfig, home: &Path, free_at_ms: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gpu_whose_memory_somebody_holds_is_not_given_on_and_is_unfit_until_it_is_free() {
+async fn a_gpu_with_memory_in_use_is_unfit_until_it_is_free() {
     let leader = Leader::start(3).await;
     let host = Host::start_with(&[&leader], |config, home| {
         held_until(config, home, 6_000);
@@ -231,8 +231,8 @@ async fn a_gpu_whose_memory_somebody_holds_is_not_given_on_and_is_unfit_until_it
 
 fn health(inner: &Inner, gpu: GpuUuid) -> Option<GpuHealth> {
     let gpus = &inner.status.as_ref()?.gpus;
-    let told = gpus.iter().find(|(uuid, _)| *uuid == gpu);
-    told.map(|(_, health)| health.clone())
+    let found = gpus.iter().find(|(uuid, _)| *uuid == gpu);
+    found.map(|(_, health)| health.clone())
 }
 
 async fn eventually_unfit(leader: &Leader, gpu: GpuUuid, by: &str) {
@@ -303,7 +303,7 @@ async fn a_task_that_cannot_be_killed_ends_for_the_leader_and_keeps_its_gpu() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_ended_well_and_left_a_hanging_process_has_ended_well() {
+async fn a_task_that_succeeded_and_left_a_hanging_process_counts_as_succeeded() {
     let leader = Leader::start(3).await;
     let host = Host::start(&[&leader]);
     let text = "cat HANGING & while [ ! -e go ]; do sleep 0.02; done";

@@ -33,7 +33,7 @@ fn engine() -> FakeEngine {
 }
 
 #[tokio::test]
-async fn a_host_says_which_engine_it_has_and_removes_what_dead_tasks_left_there() {
+async fn a_host_registers_its_engine_and_removes_containers_of_dead_tasks() {
     let leader = Leader::start(5).await;
     let engine = engine();
     let _host = Host::start_with(&[&leader], with(&engine));
@@ -47,7 +47,7 @@ async fn a_host_says_which_engine_it_has_and_removes_what_dead_tasks_left_there(
 }
 
 #[tokio::test]
-async fn a_host_without_an_engine_says_nothing_of_it() {
+async fn a_host_without_an_engine_registers_none() {
     let leader = Leader::start(5).await;
     let _host = Host::start_with(&[&leader], |config, _| {
         config.container_engine = ContainerEngineConfig::None;

@@ -3,8 +3,8 @@
 use muster_model::desired::TaskAssignment;
 use muster_model::heartbeat::WorkerTaskPhase;
 use muster_proto::v1;
-use muster_proto::v1::exec_request::Kind as Say;
-use muster_proto::v1::exec_response::Kind as Hear;
+use muster_proto::v1::exec_request::Kind as RequestKind;
+use muster_proto::v1::exec_response::Kind as ResponseKind;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
 
 use crate::agent::Host;
@@ -33,19 +33,22 @@ fn order(task: &TaskAssignment, token: &str, text: &str, with_terminal: bool) ->
 }
 
 /// Messages of a command: its outputs, and its last message.
-async fn heard(leader: &Leader, token: &str) -> (String, String, Hear) {
+async fn outcome(leader: &Leader, token: &str) -> (String, String, ResponseKind) {
     let all = leader
         .eventually("the command's end", |inner| {
-            let (_, heard) = inner.execs.get(token)?;
-            let is_over = matches!(heard.last(), Some(Hear::End(_) | Hear::Refused(_)));
-            is_over.then(|| heard.clone())
+            let (_, responses) = inner.execs.get(token)?;
+            let is_over = matches!(
+                responses.last(),
+                Some(ResponseKind::End(_) | ResponseKind::Refused(_))
+            );
+            is_over.then(|| responses.clone())
         })
         .await;
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     for kind in &all {
         match kind {
-            Hear::Stdout(bytes) => stdout.extend_from_slice(bytes),
-            Hear::Stderr(bytes) => stderr.extend_from_slice(bytes),
+            ResponseKind::Stdout(bytes) => stdout.extend_from_slice(bytes),
+            ResponseKind::Stderr(bytes) => stderr.extend_from_slice(bytes),
             _ => {}
         }
     }
@@ -53,7 +56,7 @@ async fn heard(leader: &Leader, token: &str) -> (String, String, Hear) {
     (text(stdout), text(stderr), all.last().cloned().unwrap())
 }
 
-async fn say(leader: &Leader, token: &str, kind: Say) {
+async fn send_input(leader: &Leader, token: &str, kind: RequestKind) {
     let input = leader
         .eventually("the call", |inner| inner.execs.get(token)?.0.clone())
         .await;
@@ -61,8 +64,8 @@ async fn say(leader: &Leader, token: &str, kind: Say) {
     input.send(Ok(message)).await.unwrap();
 }
 
-const fn ended(code: i32) -> Hear {
-    Hear::End(v1::ExecEnd {
+const fn ended(code: i32) -> ResponseKind {
+    ResponseKind::End(v1::ExecEnd {
         code: Some(code),
         signal: None,
         lost: None,
@@ -85,10 +88,10 @@ async fn a_command_is_carried_with_its_input_its_outputs_and_its_exit_code() {
     let task = script("echo mine > file; sleep 1000");
     running(&leader, &task).await;
     let text = "cat; cat file; echo bad >&2; exit 9";
-    leader.say(order(&task, "piped", text, false));
-    say(&leader, "piped", Say::Input("typed\n".into())).await;
-    say(&leader, "piped", Say::InputEnd(v1::ExecInputEnd {})).await;
-    let (stdout, stderr, end) = heard(&leader, "piped").await;
+    leader.send(order(&task, "piped", text, false));
+    send_input(&leader, "piped", RequestKind::Input("typed\n".into())).await;
+    send_input(&leader, "piped", RequestKind::InputEnd(v1::ExecInputEnd {})).await;
+    let (stdout, stderr, end) = outcome(&leader, "piped").await;
     assert_eq!(
         (stdout.as_str(), stderr.as_str(), end),
         ("typed\nmine\n", "bad\n", ended(9))
@@ -97,20 +100,20 @@ async fn a_command_is_carried_with_its_input_its_outputs_and_its_exit_code() {
     // With a terminal that is resized, and by which the command is interrupted.
     let text = "stty size; read line; stty size; echo $TERM; trap 'exit 3' INT; echo ready; \
                 while :; do sleep 0.05; done";
-    leader.say(order(&task, "terminal", text, true));
+    leader.send(order(&task, "terminal", text, true));
     let resized = v1::WindowSize {
         columns: 120,
         rows: 40,
     };
-    say(&leader, "terminal", Say::Resized(resized)).await;
-    say(&leader, "terminal", Say::Input("go\n".into())).await;
+    send_input(&leader, "terminal", RequestKind::Resized(resized)).await;
+    send_input(&leader, "terminal", RequestKind::Input("go\n".into())).await;
     leader
         .eventually("the trap", |inner| {
-            let (_, heard) = inner.execs.get("terminal")?;
-            let all: Vec<u8> = heard
+            let (_, responses) = inner.execs.get("terminal")?;
+            let all: Vec<u8> = responses
                 .iter()
                 .flat_map(|kind| match kind {
-                    Hear::Stdout(bytes) => bytes.to_vec(),
+                    ResponseKind::Stdout(bytes) => bytes.to_vec(),
                     _ => Vec::new(),
                 })
                 .collect();
@@ -119,21 +122,21 @@ async fn a_command_is_carried_with_its_input_its_outputs_and_its_exit_code() {
                 .then_some(())
         })
         .await;
-    say(&leader, "terminal", Say::Input("\u{3}".into())).await;
-    let (stdout, _, end) = heard(&leader, "terminal").await;
+    send_input(&leader, "terminal", RequestKind::Input("\u{3}".into())).await;
+    let (stdout, _, end) = outcome(&leader, "terminal").await;
     assert_eq!(end, ended(3), "{stdout}");
     assert!(stdout.contains("40 120\r\ndumb"), "{stdout}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_user_does_not_read_stays_in_the_command() {
+async fn output_that_its_user_does_not_read_blocks_the_command() {
     let leader = Leader::start(3).await;
     let _host = Host::start(&[&leader]);
     let task = script("sleep 1000");
     running(&leader, &task).await;
     let text = "yes muster | head -c 3000000";
-    leader.say(order(&task, "loud", text, false));
-    let (stdout, _, end) = heard(&leader, "loud").await;
+    leader.send(order(&task, "loud", text, false));
+    let (stdout, _, end) = outcome(&leader, "loud").await;
     assert_eq!((stdout.len(), end), (3_000_000, ended(0)));
 }
 
@@ -143,7 +146,7 @@ async fn a_command_ends_with_its_user_and_is_refused_without_its_task() {
     let host = Host::start(&[&leader]);
     let task = script("sleep 1000");
     running(&leader, &task).await;
-    leader.say(order(&task, "left", "echo $$ > left; sleep 1000", false));
+    leader.send(order(&task, "left", "echo $$ > left; sleep 1000", false));
     let pid = host.scratch_file(&task, "left");
     // The leader closes its side.
     leader.inner().execs.get_mut("left").unwrap().0 = None;
@@ -151,9 +154,9 @@ async fn a_command_ends_with_its_user_and_is_refused_without_its_task() {
 
     let mut other = task.clone();
     other.epoch = muster_model::ids::AttemptEpoch(12);
-    leader.say(order(&other, "stale", "true", false));
-    let (_, _, end) = heard(&leader, "stale").await;
-    let Hear::Refused(refusal) = end else {
+    leader.send(order(&other, "stale", "true", false));
+    let (_, _, end) = outcome(&leader, "stale").await;
+    let ResponseKind::Refused(refusal) = end else {
         panic!("not refused: {end:?}");
     };
     assert!(refusal.detail.contains("does not run"), "{refusal:?}");

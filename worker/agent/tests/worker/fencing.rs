@@ -103,7 +103,7 @@ async fn an_older_attempt_is_not_started_after_a_newer_one_ended_nor_by_the_next
         leader.want([older.clone()]);
         let heartbeats = leader.inner().heartbeats;
         leader
-            .eventually("beats", |inner| {
+            .eventually("heartbeats", |inner| {
                 (inner.heartbeats > heartbeats + 5).then_some(())
             })
             .await;
@@ -114,7 +114,7 @@ async fn an_older_attempt_is_not_started_after_a_newer_one_ended_nor_by_the_next
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_task_says_of_itself_reaches_the_leader_and_outlives_the_agent() {
+async fn reports_of_a_task_reach_the_leader_and_survive_the_agent() {
     let leader = Leader::start(3).await;
     let mut host = Host::start(&[&leader]);
     let mut task = script("sleep 1000");
@@ -124,20 +124,20 @@ async fn what_a_task_says_of_itself_reaches_the_leader_and_outlives_the_agent() 
     });
     started(&leader, &host, &task).await;
     let socket = host.directory(&task).control_socket();
-    say(&socket, r#"{"op":"progress","step":7}"#);
-    say(&socket, r#"{"op":"invalidate","step":40,"reason":"torn"}"#);
-    say(&socket, r#"{"op":"begin","step":8}"#);
-    say(&socket, r#"{"op":"commit","step":8,"path":"/c/8"}"#);
+    request(&socket, r#"{"op":"progress","step":7}"#);
+    request(&socket, r#"{"op":"invalidate","step":40,"reason":"torn"}"#);
+    request(&socket, r#"{"op":"begin","step":8}"#);
+    request(&socket, r#"{"op":"commit","step":8,"path":"/c/8"}"#);
     let expected = DamageReport {
         step: 40,
         reason: "torn".to_owned(),
     };
     for _ in 0..2 {
         leader
-            .eventually_task("all that it said", |told| {
-                let saved = told.checkpoints.last()?;
-                let is_all = told.progress_step == Some(7)
-                    && told.damaged == [expected.clone()]
+            .eventually_task("all its requests", |report| {
+                let saved = report.checkpoints.last()?;
+                let is_all = report.progress_step == Some(7)
+                    && report.damaged == [expected.clone()]
                     && saved.step == 8
                     && saved.save_ms.is_some();
                 is_all.then_some(())
@@ -150,7 +150,7 @@ async fn what_a_task_says_of_itself_reaches_the_leader_and_outlives_the_agent() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_commits_of_a_time_without_an_agent_are_told_though_their_supervisor_is_gone() {
+async fn commits_made_without_an_agent_are_reported_although_their_supervisor_is_gone() {
     let leader = Leader::start(3).await;
     let mut host = Host::start(&[&leader]);
     let task = script("sleep 1000");
@@ -160,7 +160,7 @@ async fn all_commits_of_a_time_without_an_agent_are_told_though_their_supervisor
     let socket = host.directory(&task).control_socket();
     let steps = [3, 5, 8];
     for step in steps {
-        say(
+        request(
             &socket,
             &format!(r#"{{"op":"commit","step":{step},"path":"/c/{step}"}}"#),
         );
@@ -169,15 +169,15 @@ async fn all_commits_of_a_time_without_an_agent_are_told_though_their_supervisor
     signal_process(supervisor.pid, Signal::KILL);
     host.restart_agent();
     leader
-        .eventually_task("every commit", |told| {
-            let told = told.checkpoints.iter().map(|report| report.step);
-            told.eq(steps).then_some(())
+        .eventually_task("every commit", |task| {
+            let committed = task.checkpoints.iter().map(|report| report.step);
+            committed.eq(steps).then_some(())
         })
         .await;
 }
 
 /// Sends a line to a task's control socket, which must succeed.
-fn say(socket: &std::path::Path, line: &str) {
+fn request(socket: &std::path::Path, line: &str) {
     use std::io::{BufRead, BufReader, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
     stream.write_all(format!("{line}\n").as_bytes()).unwrap();

@@ -26,7 +26,7 @@ fn prepared(task: &TaskStatus) -> Option<Option<u16>> {
     }
 }
 
-async fn hear_prepared(leader: &Leader, of: u32) -> Option<u16> {
+async fn wait_for_prepared(leader: &Leader, of: u32) -> Option<u16> {
     leader
         .eventually_task("prepared", |task| {
             prepared(task).filter(|_| task.key.task == TaskIndex(of))
@@ -40,8 +40,8 @@ async fn members_begin_when_their_gang_is_released_also_under_another_agent() {
     let mut host = Host::start(&[&leader]);
     let members = [member(0), member(1)];
     leader.want(members.clone());
-    let port = hear_prepared(&leader, 0).await.unwrap();
-    assert_eq!(hear_prepared(&leader, 1).await, None);
+    let port = wait_for_prepared(&leader, 0).await.unwrap();
+    assert_eq!(wait_for_prepared(&leader, 1).await, None);
     assert!(leader.inner().hellos[0].can_hold);
     for task in &members {
         assert!(!host.directory(task).scratch().join("begun").exists());
@@ -49,7 +49,7 @@ async fn members_begin_when_their_gang_is_released_also_under_another_agent() {
     host.kill_agent();
     leader.inner().status = None;
     host.restart_agent();
-    assert_eq!(hear_prepared(&leader, 0).await, Some(port));
+    assert_eq!(wait_for_prepared(&leader, 0).await, Some(port));
     leader.want(members.clone().map(|mut task| {
         task.released = true;
         task.rank.master_port = port;
@@ -66,7 +66,7 @@ async fn a_member_that_is_stopped_before_its_gang_is_whole_is_reported_not_start
     let host = Host::start(&[&leader]);
     let mut task = member(1);
     leader.want([task.clone()]);
-    hear_prepared(&leader, 1).await;
+    wait_for_prepared(&leader, 1).await;
     task.stop = Some(StopInstruction {
         reason: "preempt".to_owned(),
         grace_ms: 60_000,

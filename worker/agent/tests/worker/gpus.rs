@@ -40,7 +40,7 @@ fn driver() -> tempfile::TempDir {
 fn open(folder: &Path, answer_max: Duration) -> Result<HelpedBackend, GpuError> {
     HelpedBackend::open(HelperProgram {
         program: FIXTURE.into(),
-        words: vec!["ask-simulated-gpus".into(), folder.into()],
+        arguments: vec!["ask-simulated-gpus".into(), folder.into()],
         answer_max,
     })
 }
@@ -97,7 +97,7 @@ fn a_helper_answers_what_its_backend_does() {
 }
 
 #[test]
-fn a_host_without_a_driver_is_told_apart_from_one_whose_driver_fails() {
+fn a_host_without_a_driver_is_distinguished_from_one_whose_driver_fails() {
     let folder = driver();
     std::fs::write(folder.path().join("count"), "many").unwrap();
     let error = open(folder.path(), LONG).err().unwrap();
@@ -309,8 +309,8 @@ async fn an_agent_asks_nvml_through_a_helper_and_offers_no_gpus_where_there_is_n
     let mut refuses = Host::start_with(&[&leader], |config, _| config.gpus = GpuConfig::Nvml);
     let status = refuses.agent.wait().unwrap();
     assert!(!status.success());
-    let mut said = String::new();
+    let mut error = String::new();
     let mut stderr = BufReader::new(refuses.agent.stderr.take().unwrap());
-    stderr.read_line(&mut said).unwrap();
-    assert!(said.contains("opening the GPUs failed"), "{said}");
+    stderr.read_line(&mut error).unwrap();
+    assert!(error.contains("opening the GPUs failed"), "{error}");
 }

@@ -65,7 +65,7 @@ async fn gpu(leader: &Leader, index: usize) -> GpuDescription {
     GpuDescription::try_from(wire).unwrap()
 }
 
-fn heard(number: u64) -> HealthDuties {
+fn acknowledging(number: u64) -> HealthDuties {
     HealthDuties {
         acknowledged: number,
         ..HealthDuties::default()
@@ -84,7 +84,7 @@ fn noted(host: &Host, waiting: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_of_the_kernels_log_is_repeated_until_it_is_heard_and_never_told_again() {
+async fn a_kernel_log_finding_is_resent_until_acknowledged_and_never_again() {
     let leader = Leader::start(3).await;
     let mut host = start(&leader, "");
     log(&host, 7, &xid(79));
@@ -102,14 +102,14 @@ async fn a_line_of_the_kernels_log_is_repeated_until_it_is_heard_and_never_told_
     host.restart_agent();
     let again = finding(&leader, "xid", Severity::Fatal).await;
     assert_eq!((again.sequence, again.code), (1, Some(79)));
-    leader.oblige(heard(1));
+    leader.oblige(acknowledging(1));
     let forgotten = leader.eventually("nothing waits", |inner| {
         inner.status.as_ref()?.findings.is_empty().then_some(())
     });
     forgotten.await;
     noted(&host, 0);
     host.kill_agent();
-    leader.oblige(heard(0));
+    leader.oblige(acknowledging(0));
     leader.inner().status = None;
     host.restart_agent();
     log(&host, 8, &xid(48));
@@ -120,7 +120,7 @@ async fn a_line_of_the_kernels_log_is_repeated_until_it_is_heard_and_never_told_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn signs_of_the_host_are_told_under_the_number_that_the_cluster_gave_it() {
+async fn findings_of_the_host_are_reported_under_its_host_id() {
     let leader = Leader::start(3).await;
     let host = start(&leader, "");
     log(&host, 1, "EXT4-fs (sda1): Remounting filesystem read-only");
@@ -133,7 +133,7 @@ async fn signs_of_the_host_are_told_under_the_number_that_the_cluster_gave_it() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fault_that_the_backend_tells_is_found_and_told_once() {
+async fn a_fault_reported_by_the_backend_becomes_one_finding() {
     let leader = Leader::start(3).await;
     let host = start(&leader, "0,0,xid-79\n0,1,gpu-lost");
     log(&host, 1, &xid(79));
@@ -163,7 +163,7 @@ async fn a_fault_that_the_backend_tells_is_found_and_told_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_is_far_from_the_leaders_is_found_and_one_that_is_set_again_is_well() {
+async fn a_clock_far_from_the_leaders_is_reported_and_clears_once_it_is_set() {
     let leader = Leader::start(3).await;
     leader.inner().clock_ahead_ms = Some(10_000);
     let _host = start(&leader, "");
@@ -175,7 +175,7 @@ async fn a_clock_that_is_far_from_the_leaders_is_found_and_one_that_is_set_again
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reading_over_its_threshold_and_back_is_told_twice() {
+async fn a_reading_over_its_threshold_and_back_is_reported_twice() {
     let leader = Leader::start(3).await;
     let timeline = "0,1,metric:gpu_recovery_action.action,0\n\
                     200,1,metric:gpu_recovery_action.action,1\n\
@@ -190,7 +190,7 @@ async fn a_reading_over_its_threshold_and_back_is_told_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_check_of_the_site_that_hangs_has_found_something() {
+async fn a_check_of_the_site_that_hangs_counts_as_failed() {
     let leader = Leader::start(3).await;
     let _host = Host::start_with(&[&leader], |config, home| {
         settings(config, home, "");
@@ -243,15 +243,15 @@ async fn order(leader: &Leader, component: Component, action: DeviceAction, at: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_are_carried_out_and_their_end_is_told() {
+async fn orders_are_carried_out_and_their_end_is_reported() {
     let leader = Leader::start(3).await;
     let _host = start(&leader, "0,1,ecc-uncorrectable,3 errors");
     finding(&leader, "ecc_unc_volatile", Severity::Fatal).await;
     let first = Component::Gpu(gpu(&leader, 0).await.uuid);
     let second = gpu(&leader, 1).await.uuid;
     // The rules decide on the consequences: the worker itself does not report the GPU as unfit.
-    let told = leader.inner().status.clone().unwrap_or_default().gpus;
-    assert!(told.contains(&(second, GpuHealth::Healthy)), "{told:?}");
+    let gpus = leader.inner().status.clone().unwrap_or_default().gpus;
+    assert!(gpus.contains(&(second, GpuHealth::Healthy)), "{gpus:?}");
     let passed = order(&leader, first, DeviceAction::Check, 1).await;
     assert!(passed.passed, "{passed:?}");
     let check = |at| order(&leader, Component::Gpu(second), DeviceAction::Check, at);

@@ -93,7 +93,7 @@ mod tests {
     use crate::gpu::faulted;
 
     #[test]
-    fn faults_told_once_are_kept_until_they_heal_or_the_host_boots() {
+    fn faults_reported_once_are_kept_until_they_heal_or_the_host_boots() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("faults");
         let open = |boot_id| FaultStore::open(path.clone(), boot_id);

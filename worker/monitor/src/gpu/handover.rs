@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn memory_that_is_given_back_in_time_delays_and_harms_nobody() {
+    async fn memory_that_is_freed_in_time_delays_a_start_and_reports_no_fault() {
         let used = Arc::new(AtomicU64::new(GPU_MEMORY_FREE_MIB_MAX));
         let (sender, mut reports) = report_channel();
         let memory = Arc::new(Memory(Arc::clone(&used)));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_held_gpu_is_not_free_while_nobody_can_tell() {
+    async fn a_held_gpu_is_not_free_while_its_memory_cannot_be_read() {
         let answers = [Some(2_048), None, Some(2_048), Some(0)];
         let memory = Arc::new(Answers(Mutex::new(VecDeque::from(answers))));
         let (sender, mut reports) = report_channel();
@@ -254,9 +254,9 @@ mod tests {
         handover.free(&[GPU]).await.unwrap_err();
         // Only the background check can report now, and does until the GPU is free.
         drop(handover);
-        let mut told = Vec::new();
+        let mut kinds = Vec::new();
         while let Some(report) = reports.recv().await {
-            told.push(match report {
+            kinds.push(match report {
                 MonitorReport::GpuHeld(GPU, Some(_)) => "held",
                 MonitorReport::GpuMemoryInUse(GPU, 2_048) => "still held",
                 MonitorReport::GpuMemoryInUse(GPU, 0) => "not any more",
@@ -264,6 +264,6 @@ mod tests {
                 other => panic!("{other:?}"),
             });
         }
-        assert_eq!(told, ["held", "still held", "not any more", "free"]);
+        assert_eq!(kinds, ["held", "still held", "not any more", "free"]);
     }
 }

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_restarted_agent_still_knows_a_fault_that_was_told_once() {
+    async fn a_restarted_agent_still_knows_a_fault_reported_once() {
         let home = tempfile::tempdir().unwrap();
         let backend = |timeline| {
             let timeline = Timeline::parse(timeline).unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_fault_is_still_there_when_the_driver_speaks_again() {
+    async fn a_fault_persists_across_silence_of_the_driver() {
         let timeline = Timeline::parse("0,1,xid-79").unwrap();
         let backend = SimulatedBackend::new("host-1", 3, "H100", 81_920, timeline);
         let home = tempfile::tempdir().unwrap();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_no_rule_is_about_or_is_plain_of_the_device_makes_a_gpu_unfit() {
+    async fn only_signals_without_a_rule_or_of_definite_faults_make_a_gpu_unfit() {
         let backend = SimulatedBackend::new("host-1", 1, "H100", 81_920, Timeline::default());
         let home = tempfile::tempdir().unwrap();
         let monitor = GpuMonitor::start(Box::new(backend), memory(&home)).unwrap();
@@ -344,8 +344,8 @@ mod tests {
             "inforom-corrupt",
             "driver-version-mismatch",
         ] {
-            let told = monitor.unfit_by(gpu, &faulted(rules, "by a test"));
-            assert_eq!(told, GpuHealth::Healthy, "{rules}");
+            let health = monitor.unfit_by(gpu, &faulted(rules, "by a test"));
+            assert_eq!(health, GpuHealth::Healthy, "{rules}");
         }
     }
 

@@ -30,7 +30,7 @@ impl GpuState {
     pub(crate) const ALL: [Self; 3] = [Self::Free, Self::Held, Self::Faulted];
 
     /// Value of the label.
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Free => "free",
             Self::Held => "held",

@@ -1,6 +1,6 @@
-//! System event log of the board (IPMI SEL), as listed by a program: records added since the last look.
+//! System event log of the board (IPMI SEL), as listed by a program: records added since the last check.
 //!
-//! Records are as old as the board. Those present at the first look of a host's first agent are ignored;
+//! Records are as old as the board. Those present at the first check of a host's first agent are ignored;
 //! from then on the last seen record is stored for the next agent.
 
 use std::path::{Path, PathBuf};
@@ -59,18 +59,18 @@ pub(super) async fn repeat(config: HealthConfig, data: PathBuf, seen: Sender<Obs
         return;
     }
     let known = data.join("board-log");
-    let mut is_told = false;
+    let mut is_logged = false;
     loop {
         let ran = ask(&mut programs).await;
         let Some(ran) = ran else {
             return;
         };
         if ran.succeeded() {
-            if seen.send(look(&known, &ran.output)).await.is_err() {
+            if seen.send(new_records(&known, &ran.output)).await.is_err() {
                 return;
             }
-        } else if !is_told {
-            is_told = true;
+        } else if !is_logged {
+            is_logged = true;
             let evidence = ran.evidence(RULE);
             tracing::info!(evidence, "the board's event log cannot be read");
         }
@@ -80,10 +80,15 @@ pub(super) async fn repeat(config: HealthConfig, data: PathBuf, seen: Sender<Obs
 
 fn programs(named: &[String]) -> Vec<Vec<String>> {
     match named {
-        [word] if word == OFF => Vec::new(),
+        [program] if program == OFF => Vec::new(),
         [] => PROGRAMS
             .iter()
-            .map(|words| words.iter().map(|word| (*word).to_owned()).collect())
+            .map(|command| {
+                command
+                    .iter()
+                    .map(|argument| (*argument).to_owned())
+                    .collect()
+            })
             .collect(),
         named => vec![named.to_vec()],
     }
@@ -102,7 +107,7 @@ async fn ask(programs: &mut Vec<Vec<String>>) -> Option<ProgramResult> {
 }
 
 /// New records in a listing; the last one is stored in a file.
-fn look(known: &Path, listing: &str) -> Observation {
+fn new_records(known: &Path, listing: &str) -> Observation {
     let lines = listing.lines().map(str::trim);
     let records: Vec<&str> = lines.filter(|line| line.contains('|')).collect();
     let before = std::fs::read_to_string(known).ok();
@@ -118,15 +123,15 @@ fn look(known: &Path, listing: &str) -> Observation {
         if records.is_empty() {
             drop(files::replace_durably(known, b""));
         }
-        return told(&[]);
+        return observation_of(&[]);
     };
     // If the last record is missing, the log was cleared or has grown beyond the listing.
     let last = records.iter().rposition(|record| *record == before);
     let new = &records[last.map_or(0, |at| at + 1)..];
-    told(new)
+    observation_of(new)
 }
 
-fn told(records: &[&str]) -> Observation {
+fn observation_of(records: &[&str]) -> Observation {
     let of = |wanted| records.iter().filter(move |record| read(record) == wanted);
     let count = |wanted| i64::try_from(of(wanted).count()).unwrap_or(i64::MAX);
     let metrics = [
@@ -144,16 +149,16 @@ fn told(records: &[&str]) -> Observation {
 /// Classifies a record: `ID | date | time | sensor | event | Asserted` of `ipmitool`,
 /// `ID | date | time | name | type | state | event` of `ipmi-sel`.
 fn read(record: &str) -> Record {
-    let words = record
+    let text = record
         .splitn(COLUMNS_BEFORE + 1, '|')
         .nth(COLUMNS_BEFORE)
         .unwrap_or_default()
         .to_ascii_lowercase();
-    if words.contains("deassert") {
+    if text.contains("deassert") {
         return Record::Nothing;
     }
-    if words.contains("critical interrupt") {
-        let is_corrected = words.contains("correctable") && !words.contains("uncorrectable");
+    if text.contains("critical interrupt") {
+        let is_corrected = text.contains("correctable") && !text.contains("uncorrectable");
         return if is_corrected {
             Record::Warning
         } else {
@@ -161,8 +166,8 @@ fn read(record: &str) -> Record {
         };
     }
     // A threshold below the critical one.
-    let words = words.replace("non-critical", "");
-    let has = |all: &[&str]| all.iter().any(|word| words.contains(word));
+    let text = text.replace("non-critical", "");
+    let has = |all: &[&str]| all.iter().any(|word| text.contains(word));
     if has(&WARNED_OF) && has(&FAILURES) {
         Record::Warning
     } else {
@@ -240,7 +245,7 @@ mod tests {
     }
 
     /// Numbers of warnings and of critical records, and the quoted line.
-    fn said(seen: Observation) -> (i64, i64, String) {
+    fn counts_of(seen: Observation) -> (i64, i64, String) {
         let (sample, line) = match seen {
             Observation::SampleWithText(sample, line) => (sample, line),
             Observation::Samples(samples) => (samples[0].clone(), String::new()),
@@ -250,29 +255,35 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_says_nothing_and_what_came_is_told_once() {
+    fn earlier_records_are_ignored_and_new_ones_are_reported_once() {
         let home = tempfile::tempdir().unwrap();
         let known = home.path().join("board-log");
         let listing = |records: &[&str]| records.join("\n");
         let nothing = (0, 0, String::new());
-        assert_eq!(said(look(&known, &listing(&[SERR]))), nothing);
+        assert_eq!(counts_of(new_records(&known, &listing(&[SERR]))), nothing);
         let serr = SERR.trim().to_owned();
         let more = listing(&[SERR, POWER, SEATED]);
-        assert_eq!(said(look(&known, &more)), (1, 0, POWER.trim().to_owned()));
+        assert_eq!(
+            counts_of(new_records(&known, &more)),
+            (1, 0, POWER.trim().to_owned())
+        );
         // The same holds for the next agent.
-        assert_eq!(said(look(&known, &more)), nothing);
+        assert_eq!(counts_of(new_records(&known, &more)), nothing);
         // The log was cleared: all records are new.
         assert_eq!(
-            said(look(&known, &listing(&[POWER, SERR]))),
+            counts_of(new_records(&known, &listing(&[POWER, SERR]))),
             (1, 1, serr.clone())
         );
         let empty = home.path().join("another");
-        assert_eq!(said(look(&empty, "")), nothing);
-        assert_eq!(said(look(&empty, &listing(&[SERR]))), (0, 1, serr));
+        assert_eq!(counts_of(new_records(&empty, "")), nothing);
+        assert_eq!(
+            counts_of(new_records(&empty, &listing(&[SERR]))),
+            (0, 1, serr)
+        );
     }
 
     #[tokio::test]
-    async fn the_program_that_is_there_is_asked_and_one_that_is_not_no_more() {
+    async fn the_first_installed_program_is_run_and_missing_ones_are_dropped() {
         let home = tempfile::tempdir().unwrap();
         let program = home.path().join("sel");
         std::fs::write(&program, format!("#!/bin/sh\necho '{SERR}'\n")).unwrap();
@@ -290,28 +301,30 @@ mod tests {
         assert_eq!(programs, [[named.clone()]]);
         // Records added since an earlier agent looked are reported.
         std::fs::write(home.path().join("board-log"), "an earlier record |").unwrap();
-        let (sender, mut told) = mpsc::channel(4);
+        let (sender, mut observations) = mpsc::channel(4);
         let config = HealthConfig {
             board_log: vec![named],
             ..HealthConfig::default()
         };
         let asking = tokio::spawn(repeat(config, home.path().to_owned(), sender));
-        let first = timeout(Duration::from_secs(20), told.recv()).await.unwrap();
-        assert_eq!(said(first.unwrap()), (0, 1, SERR.trim().to_owned()));
+        let first = timeout(Duration::from_secs(20), observations.recv())
+            .await
+            .unwrap();
+        assert_eq!(counts_of(first.unwrap()), (0, 1, SERR.trim().to_owned()));
         asking.abort();
     }
 
     #[tokio::test]
-    async fn without_a_program_nothing_is_asked() {
+    async fn without_a_program_nothing_is_polled() {
         let home = tempfile::tempdir().unwrap();
         for board_log in ["off", "/nonexistent/ipmitool"] {
-            let (sender, mut told) = mpsc::channel(4);
+            let (sender, mut observations) = mpsc::channel(4);
             let config = HealthConfig {
                 board_log: vec![board_log.to_owned()],
                 ..HealthConfig::default()
             };
             repeat(config, home.path().to_owned(), sender).await;
-            assert!(told.recv().await.is_none());
+            assert!(observations.recv().await.is_none());
         }
         assert_eq!(programs(&[]).len(), PROGRAMS.len());
     }

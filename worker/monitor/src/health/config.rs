@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_kernel_is_believed_where_it_hands_out_its_log() {
+    fn only_the_kernel_is_trusted_to_write_its_own_log() {
         let mut config = HealthConfig::default();
         assert_eq!(
             config.log(),

@@ -54,8 +54,8 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_told_with_its_reason_until_the_driver_starts() {
-        let (sender, mut told) = mpsc::channel(8);
+    async fn a_driver_that_does_not_start_is_reported_with_the_reason_until_it_does() {
+        let (sender, mut observations) = mpsc::channel(8);
         let tries = AtomicU32::new(0);
         let open = || async {
             match tries.fetch_add(1, Ordering::Relaxed) {
@@ -66,7 +66,7 @@ mod tests {
         let first = "the first reason".to_owned();
         repeat(first, open, Duration::from_secs(10), sender).await;
         let mut all = Vec::new();
-        while let Some(seen) = told.recv().await {
+        while let Some(seen) = observations.recv().await {
             all.push(match seen {
                 Observation::SampleWithText(sample, why) => (sample.metrics[0].1, why),
                 Observation::Samples(samples) => (samples[0].metrics[0].1, String::new()),

@@ -157,31 +157,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_lasts_is_read_again_until_something_takes_its_place() {
+    async fn a_lasting_injected_reading_repeats_until_it_is_replaced() {
         let (inject, injected) = mpsc::channel(4);
-        let (seen, mut told) = mpsc::channel(4);
+        let (seen, mut observations) = mpsc::channel(4);
         let scanner = Scanner::new(TrustedWriters::Kernel, Cursor::default(), BusMap::default());
         let period = Duration::from_secs(30);
         let showing = tokio::spawn(show(injected, scanner, period, seen));
         inject.send(reading(1, true)).await.unwrap();
         for _ in 0..3 {
-            let Some(Observation::Samples(samples)) = told.recv().await else {
+            let Some(Observation::Samples(samples)) = observations.recv().await else {
                 unreachable!("it lasts")
             };
             assert_eq!(samples[0].metrics, [("slowed".to_owned(), 1)]);
         }
         inject.send(reading(0, false)).await.unwrap();
-        let last = told.recv().await;
+        let last = observations.recv().await;
         assert!(matches!(last, Some(Observation::Samples(_))));
         assert!(
-            timeout(10 * period, told.recv()).await.is_err(),
+            timeout(10 * period, observations.recv()).await.is_err(),
             "it is over"
         );
         let xid = "NVRM: GPU at 0000:10:00.0 has fallen off the bus.";
         inject.send(Injected::Line(xid.to_owned())).await.unwrap();
         let quota = "EXT4-fs (sda1): Remounting filesystem read-only";
         inject.send(Injected::Line(quota.to_owned())).await.unwrap();
-        let line = told.recv().await;
+        let line = observations.recv().await;
         assert!(matches!(line, Some(Observation::Line { .. })), "{line:?}");
         let check = Injected::of(What::Check(v1::InjectedCheck {
             name: "scratch".to_owned(),
@@ -191,7 +191,7 @@ mod tests {
         inject.send(check.unwrap()).await.unwrap();
         drop(inject);
         let mut rest = Vec::new();
-        while let Some(seen) = told.recv().await {
+        while let Some(seen) = observations.recv().await {
             rest.push(seen);
         }
         assert!(matches!(&rest[..], [.., Observation::Checked(name, _)] if name == "scratch"));

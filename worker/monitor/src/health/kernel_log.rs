@@ -47,15 +47,15 @@ impl KernelLog {
 
     /// Reads until the receiver is gone.
     pub(super) fn run(mut self) {
-        let mut is_told = false;
+        let mut is_logged = false;
         while !self.seen.is_closed() {
             match self.follow() {
                 Ok(()) => return,
-                Err(error) if is_told => {
+                Err(error) if is_logged => {
                     tracing::debug!(path = %self.path.display(), %error, "the kernel's log cannot be read");
                 }
                 Err(error) => {
-                    is_told = true;
+                    is_logged = true;
                     tracing::warn!(path = %self.path.display(), %error,
                         "the kernel's log cannot be read: faults are detected by other means only \
                          (set `health.kernel_log = \"off\"` if that is intended)");
@@ -139,7 +139,7 @@ impl KernelLog {
         self.forged = forged;
         if scanned.lost > 0 {
             metrics::kernel_log_gap(scanned.lost);
-            self.tell(Observation::Lost(scanned.lost));
+            self.send(Observation::Lost(scanned.lost));
         }
         let Some(event) = scanned.event else { return };
         if Record::parse(raw).is_ok_and(|record| record.at_us < self.since_us) {
@@ -147,14 +147,14 @@ impl KernelLog {
         }
         let cursor = Some(self.scanner.cursor().clone());
         let text = scanned.text;
-        self.tell(Observation::Line {
+        self.send(Observation::Line {
             event,
             text,
             cursor,
         });
     }
 
-    fn tell(&self, seen: Observation) {
+    fn send(&self, seen: Observation) {
         // Closed: the agent is ending, and so does this thread.
         drop(self.seen.blocking_send(seen));
     }
@@ -215,7 +215,7 @@ mod tests {
     /// Records overwritten before they were read appear to the reader as one broken pipe and a gap in the
     /// numbers.
     #[test]
-    fn a_log_that_overran_is_read_on_and_its_gap_is_told() {
+    fn a_log_that_overran_is_read_on_and_its_gap_is_reported() {
         // The kernel's current time: old records are ignored.
         let record = |sequence: u64, code: u32| {
             let at_us = u64::MAX / 2;
@@ -234,9 +234,9 @@ mod tests {
         let scanner = Scanner::new(TrustedWriters::Tests, Cursor::default(), BusMap::default());
         let mut log = KernelLog::new(Path::new("/dev/kmsg"), "boot", scanner, sender);
         let thread = std::thread::spawn(move || log.records(Device(reads.into())));
-        let mut told = Vec::new();
-        while told.len() < 4 {
-            told.push(match seen.blocking_recv().unwrap() {
+        let mut events = Vec::new();
+        while events.len() < 4 {
+            events.push(match seen.blocking_recv().unwrap() {
                 Observation::Line {
                     event: Event::Xid { xid, .. },
                     ..
@@ -245,13 +245,13 @@ mod tests {
                 other => unreachable!("{other:?}"),
             });
         }
-        assert_eq!(told, ["xid 79", "7 lost", "xid 48", "xid 31"]);
+        assert_eq!(events, ["xid 79", "7 lost", "xid 48", "xid 31"]);
         drop(seen);
         thread.join().unwrap().unwrap();
     }
 
     #[test]
-    fn a_file_is_followed_from_the_cursor_on_and_gaps_are_told() {
+    fn a_file_is_followed_from_the_cursor_on_and_gaps_are_reported() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("kmsg");
         let mut file = File::create(&path).unwrap();

@@ -267,7 +267,7 @@ pub fn start(
 ) -> HealthHandle {
     let (seen, observations) = mpsc::channel(HEALTH_OBSERVATIONS_MAX);
     let (shown, shown_now) = watch::channel(BTreeMap::new());
-    let against = KnownFaults::default();
+    let known_faults = KnownFaults::default();
     let sweep = Arc::new(Sweep::new(context.clock));
     let buses = buses(&gpus.addresses);
 
@@ -287,7 +287,7 @@ pub fn start(
         rules_of(&context),
         evaluation::Links {
             clock: Arc::new(move || context.clock.now()),
-            against: against.clone(),
+            known_faults: known_faults.clone(),
             writer,
             reports: reports.clone(),
             seen: seen.clone(),
@@ -311,7 +311,7 @@ pub fn start(
         sensors: gpus.sensors,
         uses: gpus.uses,
     };
-    sampling::start(config, &context, read, sweep, against.clone(), &seen);
+    sampling::start(config, &context, read, sweep, known_faults.clone(), &seen);
 
     // Repairs and checks.
     let worked_on = repairs::Gpus {
@@ -319,7 +319,7 @@ pub fn start(
         is_simulated: gpus.is_simulated,
         injector: gpus.injector,
         shown: shown_now,
-        against,
+        known_faults,
     };
     let orders = execute_orders(config, &context, worked_on, &seen, reports);
     HealthHandle::new(Channels {

@@ -40,7 +40,7 @@ struct Mounts {
     /// The kernel's mount table: reading it does not touch the file systems themselves.
     table: PathBuf,
     probes: Vec<Probe>,
-    /// File systems not mounted at the last look.
+    /// File systems not mounted at the last check.
     missing: BTreeSet<PathBuf>,
 }
 
@@ -81,14 +81,14 @@ impl Mounts {
     fn read(&mut self, limit: Duration) -> Sample {
         let mut metrics = Vec::new();
         if let Ok(mounted) = mount_points(&self.table) {
-            let is_news = self.note_missing(&mounted);
+            let is_changed = self.note_missing(&mounted);
             let missing = &self.missing;
-            if is_news && !missing.is_empty() {
+            if is_changed && !missing.is_empty() {
                 tracing::warn!(
                     ?missing,
                     "file systems named in the settings are not mounted"
                 );
-            } else if is_news {
+            } else if is_changed {
                 tracing::info!("all file systems named in the settings are mounted again");
             }
             metrics.push(("missing", count(missing.len())));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_mounted_is_missing_and_what_answers_is_well_whatever_it_says() {
+    fn an_absent_mount_is_missing_and_one_that_answers_is_healthy() {
         let home = tempfile::tempdir().unwrap();
         let limit = Duration::from_secs(20);
         let mut all = mounts(home.path(), TABLE);
@@ -183,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_news_once_and_so_is_that_it_is_back() {
+    fn a_missing_mount_is_logged_once_and_so_is_its_return() {
         let home = tempfile::tempdir().unwrap();
         let mut mounts = mounts(home.path(), TABLE);
         let all = BTreeSet::from(["/mnt/my data", "/scratch"].map(PathBuf::from));
         let some = BTreeSet::from([PathBuf::from("/scratch")]);
         let none = BTreeSet::new();
-        let looks = [
+        let checks = [
             (&all, false),
             (&some, true),
             (&some, false),
@@ -197,13 +197,13 @@ mod tests {
             (&all, true),
             (&all, false),
         ];
-        for (mounted, is_news) in looks {
-            assert_eq!(mounts.note_missing(mounted), is_news, "{mounted:?}");
+        for (mounted, is_changed) in checks {
+            assert_eq!(mounts.note_missing(mounted), is_changed, "{mounted:?}");
         }
     }
 
     #[test]
-    fn one_that_hangs_is_asked_once_and_told_each_time_until_it_answers() {
+    fn a_hanging_mount_is_queried_once_and_reported_each_time_until_it_answers() {
         let home = tempfile::tempdir().unwrap();
         let mut mounts = mounts(home.path(), TABLE);
         // The querying thread does not return.

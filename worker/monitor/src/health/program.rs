@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_says_how_it_ended_and_what_it_printed() {
+    async fn a_program_result_has_its_end_and_its_output() {
         let limit = Duration::from_secs(20);
         let ran = run(&script("echo fine; echo why >&2; exit 3"), limit).await;
         assert_eq!(ran.end, CheckEnd::Exited(3));

@@ -92,10 +92,10 @@ pub(super) async fn failed_units(rule: &str) -> Result<Vec<String>, String> {
     if units.is_empty() {
         return Err(format!("rule {rule} covers no service that a worker knows"));
     }
-    let told = ask_of_units(units)
+    let output = ask_of_units(units)
         .await
         .ok_or_else(|| "systemd does not report the state of services".to_owned())?;
-    Ok(failed_units_in(&told))
+    Ok(failed_units_in(&output))
 }
 
 fn failed_units_in(text: &str) -> Vec<String> {
@@ -109,13 +109,16 @@ async fn ask_of_units(names: &[&str]) -> Option<String> {
     if names.is_empty() {
         return None;
     }
-    let words = ["systemctl", "show", "--no-pager", PROPERTIES];
-    ask(&[&words, names].concat()).await
+    let arguments = ["systemctl", "show", "--no-pager", PROPERTIES];
+    ask(&[&arguments, names].concat()).await
 }
 
 /// Output of a program, if it exits with 0.
-async fn ask(words: &[&str]) -> Option<String> {
-    let command: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+async fn ask(arguments: &[&str]) -> Option<String> {
+    let command: Vec<String> = arguments
+        .iter()
+        .map(|argument| (*argument).to_owned())
+        .collect();
     let ran: ProgramResult = run(&command, HEALTH_SERVICES_ANSWER_MAX).await;
     ran.succeeded().then_some(ran.output)
 }
@@ -189,7 +192,7 @@ mod tests {
         format!("Id={id}\nUnitFileState={file}\nActiveState={active}\nSubState={sub}\n")
     }
 
-    fn told(units: &[String]) -> Vec<String> {
+    fn samples_of(units: &[String]) -> Vec<String> {
         let samples = of_units(&units.join("\n")).into_iter();
         let text = |sample: Sample| {
             let metrics: Vec<String> = sample
@@ -217,8 +220,8 @@ mod tests {
             "nv_services inactive=0",
             "runtime failed=0",
         ];
-        assert_eq!(told(&well), all);
-        let ill = [
+        assert_eq!(samples_of(&well), all);
+        let faulty = [
             unit(fabric, "enabled", "activating", "auto-restart"),
             unit(dcgm, "enabled", "inactive", "dead"),
             unit(docker, "enabled", "failed", "failed"),
@@ -228,9 +231,9 @@ mod tests {
             "nv_services inactive=1",
             "runtime failed=1",
         ];
-        assert_eq!(told(&ill), all);
+        assert_eq!(samples_of(&faulty), all);
         assert_eq!(
-            told(&[unit(fabric, "enabled", "failed", "failed")]),
+            samples_of(&[unit(fabric, "enabled", "failed", "failed")]),
             ["fabric_manager inactive=1 restarting=0"]
         );
         // Disabled or not installed: no sample.
@@ -238,25 +241,25 @@ mod tests {
             unit(fabric, "disabled", "inactive", "dead"),
             unit(dcgm, "", "inactive", "dead"),
         ];
-        assert!(told(&off).is_empty());
+        assert!(samples_of(&off).is_empty());
         assert!(of_units("").is_empty());
     }
 
     #[tokio::test]
-    async fn what_is_to_be_started_again_is_what_is_enabled_and_does_not_work() {
+    async fn services_to_restart_are_enabled_and_not_running() {
         let fabric = "nvidia-fabricmanager.service";
-        let told = [
+        let units = [
             unit(fabric, "enabled", "failed", "failed"),
             unit("docker.service", "enabled", "active", "running"),
             unit("podman.socket", "disabled", "inactive", "dead"),
         ];
-        assert_eq!(failed_units_in(&told.join("\n")), [fabric]);
+        assert_eq!(failed_units_in(&units.join("\n")), [fabric]);
         let error = failed_units("disk_free").await;
         assert!(error.is_err_and(|why| why.contains("disk_free")));
     }
 
     #[test]
-    fn only_what_a_worker_has_need_of_is_asked_for() {
+    fn only_services_that_a_worker_needs_are_queried() {
         let units = |has_real_gpus, runs_containers| {
             let needs = Needs {
                 has_real_gpus,
@@ -274,11 +277,11 @@ mod tests {
         // Muster runs no tasks in other engines.
         let others = ["containerd.service", "crio.service"];
         let failed = others.map(|id| unit(id, "enabled", "failed", "failed"));
-        assert!(told(&failed).is_empty());
+        assert!(samples_of(&failed).is_empty());
     }
 
     #[test]
-    fn a_clock_that_nobody_sets_is_told() {
+    fn an_unsynchronised_clock_is_reported() {
         let read = |text| of_clock(text).map(|sample| sample.metrics[0].1);
         assert_eq!(read("NTPSynchronized=no\n"), Some(1));
         assert_eq!(read("NTPSynchronized=yes\n"), Some(0));
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_is_not_there_says_nothing() {
+    async fn a_missing_program_gives_no_output() {
         assert_eq!(ask(&["/nonexistent/systemctl"]).await, None);
         assert_eq!(ask(&["sh", "-c", "echo x; exit 1"]).await, None);
         assert_eq!(ask(&["echo", "a=b"]).await.as_deref(), Some("a=b\n"));

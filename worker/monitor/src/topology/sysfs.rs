@@ -130,7 +130,7 @@ impl Sysfs {
     /// Fills in sockets that the firmware does not report: that of other devices below the same root bus,
     /// and on a machine with one node the only one.
     fn infer_sockets(&self, devices: &mut [Device]) {
-        let told: BTreeMap<String, String> = devices
+        let reported: BTreeMap<String, String> = devices
             .iter()
             .filter_map(|device| Some((device.root_bus.clone()?, device.socket.clone()?)))
             .collect();
@@ -139,7 +139,7 @@ impl Sysfs {
             .iter_mut()
             .filter(|device| device.root_bus.is_some())
         {
-            let beside = device.root_bus.as_ref().and_then(|bus| told.get(bus));
+            let beside = device.root_bus.as_ref().and_then(|bus| reported.get(bus));
             let known = device.socket.take();
             device.socket = known.or_else(|| beside.cloned()).or_else(|| only.clone());
         }
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_the_firmware_does_not_tell_is_that_of_its_neighbours_or_the_only_one() {
+    fn a_missing_numa_node_is_inferred_from_neighbours_or_the_only_node() {
         let machine = Machine::new(2);
         machine.gpu("pci0000:40", &["0000:40:01.0"], "0000:41:00.0", "1");
         machine.gpu("pci0000:40", &["0000:40:02.0"], "0000:42:00.0", "-1");

@@ -65,13 +65,13 @@ pub(crate) enum Registration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finality {
     /// The task stated whether it is the last one.
-    Said(bool),
-    /// The task did not say; records whether it had been asked to stop when it registered the checkpoint.
+    Stated(bool),
+    /// The task did not state it; records whether it had been asked to stop when it registered the checkpoint.
     Registered {
         /// Whether a stop had been requested.
         asked: bool,
     },
-    /// Registered by files, which do not say; when the marker was written.
+    /// Registered by files, which do not state it; when the marker was written.
     Marked(SystemTime),
 }
 
@@ -79,13 +79,13 @@ pub(crate) enum Finality {
 #[derive(Debug)]
 pub(crate) struct CheckpointKeeper {
     requests: SyncSender<Request>,
-    news: Arc<Mutex<Vec<CheckpointEvent>>>,
+    events: Arc<Mutex<Vec<CheckpointEvent>>>,
     wake: Wake,
     done: Receiver<()>,
 }
 
 impl CheckpointKeeper {
-    /// Starts the thread, which first records the task's process; the handle is readable while there is news.
+    /// Starts the thread, which first records the task's process; the handle is readable while events are pending.
     pub(crate) fn start(
         spec: &TaskSpec,
         directory: &TaskDirectory,
@@ -94,9 +94,9 @@ impl CheckpointKeeper {
     ) -> io::Result<Self> {
         let wake = Wake::new()?;
         let (requests, inbox) = sync_channel(COMMITS_WAITING_MAX);
-        let (tell_done, done) = sync_channel(1);
-        let news = Arc::new(Mutex::new(Vec::new()));
-        let mut ledger = Ledger::new(spec, directory, folder, Arc::clone(&news), wake.clone());
+        let (done_sender, done) = sync_channel(1);
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let mut ledger = Ledger::new(spec, directory, folder, Arc::clone(&events), wake.clone());
         ledger.unrecorded = process;
         thread::Builder::new()
             .name("checkpoints".to_owned())
@@ -110,17 +110,17 @@ impl CheckpointKeeper {
                 }
                 ledger.run(&inbox);
                 // The receiver may have given up waiting.
-                let _ = tell_done.send(());
+                let _ = done_sender.send(());
             })?;
         Ok(Self {
             requests,
-            news,
+            events,
             wake,
             done,
         })
     }
 
-    /// Queues a request; the answer arrives as news. Refuses at once if too many requests wait for the disk.
+    /// Queues a request; the answer arrives as an event. Refuses at once if too many requests wait for the disk.
     pub(crate) fn register(
         &self,
         connection: ConnectionId,
@@ -138,13 +138,13 @@ impl CheckpointKeeper {
             })
     }
 
-    /// Takes the pending news.
-    pub(crate) fn news(&self) -> Vec<CheckpointEvent> {
+    /// Takes the pending events.
+    pub(crate) fn take_events(&self) -> Vec<CheckpointEvent> {
         self.wake.lower();
-        std::mem::take(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Scans the directory a last time, for a bounded time; then [`Self::news`] returns the last of it. False
+    /// Scans the directory a last time, for a bounded time; then [`Self::take_events`] returns the last of it. False
     /// if the scan still runs.
     pub(crate) fn finish(&self) -> bool {
         let has_settled = self.requests.try_send(Request::Finish).is_ok()
@@ -163,16 +163,16 @@ struct Ledger {
     interval: Duration,
     epoch: u64,
     /// Checkpoint advice inputs known when the attempt began.
-    care: CheckpointDuties,
+    duties: CheckpointDuties,
     /// The newest recorded checkpoints of this attempt.
     own: Newest,
     /// Step of the checkpoint that the attempt was given to restore from, unless that is unreadable.
-    told_step: Option<u64>,
+    assigned_step: Option<u64>,
     /// Recorded checkpoints of earlier attempts that cannot be read.
     damaged: Vec<DamageReport>,
     /// The task's process until it is recorded. A full disk ends no task: every scan tries again.
     unrecorded: Option<ProcessIdentity>,
-    news: Arc<Mutex<Vec<CheckpointEvent>>>,
+    events: Arc<Mutex<Vec<CheckpointEvent>>>,
     wake: Wake,
 }
 
@@ -181,7 +181,7 @@ impl Ledger {
         spec: &TaskSpec,
         directory: &TaskDirectory,
         folder: CheckpointFolder,
-        news: Arc<Mutex<Vec<CheckpointEvent>>>,
+        events: Arc<Mutex<Vec<CheckpointEvent>>>,
         wake: Wake,
     ) -> Self {
         let assignment = &spec.assignment;
@@ -190,12 +190,12 @@ impl Ledger {
             folder,
             interval: Duration::from_millis(spec.checkpoint_scan_ms.max(1)),
             epoch: assignment.epoch.get(),
-            care: assignment.checkpoint_duties.clone(),
+            duties: assignment.checkpoint_duties.clone(),
             own: Newest::default(),
-            told_step: assignment.checkpoint.as_ref().map(|known| known.step),
+            assigned_step: assignment.checkpoint.as_ref().map(|known| known.step),
             damaged: Vec::new(),
             unrecorded: None,
-            news,
+            events,
             wake,
         }
     }
@@ -242,7 +242,7 @@ impl Ledger {
     }
 
     fn newest_step(&self) -> Option<u64> {
-        self.own_step().max(self.told_step)
+        self.own_step().max(self.assigned_step)
     }
 
     fn commit(&mut self, report: CheckpointReport, finality: Finality) -> ControlAnswer {
@@ -274,9 +274,9 @@ impl Ledger {
     fn advice_ms(&self) -> Option<u64> {
         let save_ms = median_save_ms(self.own.all().iter().map(|report| report.save_ms));
         let measured = save_ms
-            .zip(self.care.mean_time_ms)
+            .zip(self.duties.mean_time_ms)
             .map(|(save_ms, mean_time_ms)| interval_ms(save_ms, mean_time_ms));
-        measured.or(self.care.interval_ms)
+        measured.or(self.duties.interval_ms)
     }
 
     /// Records that a checkpoint of an earlier attempt cannot be read. A known one is not reported again.
@@ -293,7 +293,7 @@ impl Ledger {
         }
         if self.damaged.len() >= DAMAGED_REPORTED_MAX {
             return ControlAnswer::refused(format!(
-                "this attempt has named {DAMAGED_REPORTED_MAX} checkpoints already (SPOILS_TOLD_MAX)"
+                "this attempt has named {DAMAGED_REPORTED_MAX} checkpoints already (DAMAGED_REPORTED_MAX)"
             ));
         }
         self.damaged.push(report.clone());
@@ -304,7 +304,7 @@ impl Ledger {
             ));
         }
         // Training continues from an earlier step, and may reach this step again.
-        self.told_step.take_if(|told| *told <= step);
+        self.assigned_step.take_if(|assigned| *assigned <= step);
         self.push_event(CheckpointEvent::Damaged(report));
         ControlAnswer::done()
     }
@@ -369,11 +369,11 @@ impl Ledger {
         is_ours.then_some(marker)
     }
 
-    fn push_event(&self, news: CheckpointEvent) {
-        self.news
+    fn push_event(&self, event: CheckpointEvent) {
+        self.events
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(news);
+            .push(event);
         self.wake.raise();
     }
 }
@@ -415,7 +415,7 @@ fn bytes_in(checkpoint: &Path) -> u64 {
 }
 
 impl std::os::fd::AsFd for CheckpointKeeper {
-    /// Readable while there is news.
+    /// Readable while events are pending.
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.wake.as_fd()
     }

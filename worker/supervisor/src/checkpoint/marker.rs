@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    fn said(epoch: Option<u64>, digest: &str) -> Option<Marker> {
+    fn marker(epoch: Option<u64>, digest: &str) -> Option<Marker> {
         Some(Marker {
             epoch,
             digest: digest.to_owned(),
@@ -111,17 +111,17 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_may_say_the_attempt_and_the_digest_in_either_order() {
-        assert_eq!(Marker::parse(" \n"), said(None, ""));
-        assert_eq!(Marker::parse("11"), said(Some(11), ""));
-        assert_eq!(Marker::parse("sha256:00ff\n"), said(None, "sha256:00ff"));
-        let both = said(Some(11), "blake3:0A");
+    fn a_marker_has_the_attempt_and_the_digest_in_either_order() {
+        assert_eq!(Marker::parse(" \n"), marker(None, ""));
+        assert_eq!(Marker::parse("11"), marker(Some(11), ""));
+        assert_eq!(Marker::parse("sha256:00ff\n"), marker(None, "sha256:00ff"));
+        let both = marker(Some(11), "blake3:0A");
         assert_eq!(Marker::parse("11\nblake3:0A\n"), both);
         assert_eq!(Marker::parse("blake3:0A\r\n\r\n11\r\n"), both);
     }
 
     #[test]
-    fn a_digest_that_is_none_is_not_taken_and_the_attempt_counts_all_the_same() {
+    fn an_invalid_digest_is_ignored_and_the_attempt_in_its_marker_still_counts() {
         let long = format!("sha512:{}", "0".repeat(NAME_BYTES_MAX));
         for bad in ["sha256:", "sha256:0", "sha256:0g", "md5:00 11", &long] {
             let marker = Marker::parse(&format!("{bad}\n11")).unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn others_markers_say_nothing() {
+    fn markers_of_other_attempts_are_ignored() {
         for text in [
             "{\"step\": 11}",
             "saved at 10:00\n11",
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_marks_nothing_and_says_nothing() {
+    fn a_marker_that_is_no_regular_file_is_ignored() {
         let home = tempfile::tempdir().unwrap();
         let marker = home.path().join(MARKER);
         assert_eq!(written_at(home.path()), None);

@@ -59,9 +59,7 @@ pub fn end(directory: &TaskDirectory) -> io::Result<ContainerRemains> {
 fn remove(record: &ContainerRecord) -> Result<(), EngineError> {
     let engine = Engine::at(&record.socket);
     match engine.inspect(&record.name)? {
-        Some(standing) if standing.worker.as_ref() == Some(&record.worker) => {
-            engine.remove(&record.name)
-        }
+        Some(state) if state.worker.as_ref() == Some(&record.worker) => engine.remove(&record.name),
         _ => Ok(()),
     }
 }

@@ -307,8 +307,8 @@ impl Engine {
     }
 
     /// Pauses or resumes a container; ignored if it is in that state already.
-    pub(super) fn set_paused(&self, id: &str, still: bool) -> Result<(), EngineError> {
-        let (operation, action) = match still {
+    pub(super) fn set_paused(&self, id: &str, paused: bool) -> Result<(), EngineError> {
+        let (operation, action) = match paused {
             true => ("pausing the container", "pause"),
             false => ("resuming the container", "unpause"),
         };
@@ -317,7 +317,7 @@ impl Engine {
             Ok(_) => Ok(()),
             // Engines report this state differently: by 304, 409 or 500.
             Err(error @ EngineError::Refused { .. }) => match self.inspect(id)? {
-                Some(standing) if standing.is_paused != still => Err(error),
+                Some(state) if state.is_paused != paused => Err(error),
                 _ => Ok(()),
             },
             Err(error) => Err(error),
@@ -417,7 +417,7 @@ pub(super) fn granted(operation: &'static str, reply: Reply) -> Result<Reply, En
         status => Err(EngineError::Refused {
             operation,
             status,
-            message: words(&reply.body),
+            message: refusal_message(&reply.body),
         }),
     }
 }
@@ -428,14 +428,14 @@ fn refused(operation: &'static str, exchange: Exchange) -> EngineError {
         Ok(reply) => EngineError::Refused {
             operation,
             status: reply.status,
-            message: words(&reply.body),
+            message: refusal_message(&reply.body),
         },
         Err(source) => EngineError::Broken { operation, source },
     }
 }
 
 /// Message of a refusal, normally `{"message": "..."}`.
-fn words(body: &[u8]) -> String {
+fn refusal_message(body: &[u8]) -> String {
     match serde_json::from_slice::<MessageAnswer>(body) {
         Ok(answer) => answer.message,
         Err(_) => String::from_utf8_lossy(body).trim().to_owned(),
@@ -481,11 +481,11 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_in_the_engines_words() {
+    fn a_refusal_has_the_message_of_the_engine() {
         assert_eq!(
-            words(br#"{"message": "no such image", "response": 404}"#),
+            refusal_message(br#"{"message": "no such image", "response": 404}"#),
             "no such image"
         );
-        assert_eq!(words(b" page not found\n"), "page not found");
+        assert_eq!(refusal_message(b" page not found\n"), "page not found");
     }
 }

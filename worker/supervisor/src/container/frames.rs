@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_told_apart_however_they_come() {
+    fn outputs_are_separated_however_their_frames_are_split() {
         let all = [
             piece(1, b"out"),
             piece(2, b""),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_prints_has_no_heads() {
+    fn output_of_a_terminal_has_no_frame_headers() {
         let mut frames = Frames::bare();
         let mut out = Vec::new();
         for bytes in [&piece(2, b"a")[..], b"bc"] {

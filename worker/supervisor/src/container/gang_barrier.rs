@@ -44,9 +44,9 @@ impl Supervisor<'_> {
     }
 
     fn unprepared(&self) -> Exit {
-        let told = ContainerEnd::read(self.directory).start_error;
+        let start_error = ContainerEnd::read(self.directory).start_error;
         not_started(
-            &told.unwrap_or_else(|| "pulling the image failed without a message".to_owned()),
+            &start_error.unwrap_or_else(|| "pulling the image failed without a message".to_owned()),
         )
     }
 }

@@ -51,7 +51,7 @@ impl Reply {
     /// A header by its lower-case name.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.headers.iter();
-        let found = headers.find(|(told, _)| told == name);
+        let found = headers.find(|(other, _)| other == name);
         found.map(|(_, value)| value.as_str())
     }
 }
@@ -281,11 +281,11 @@ impl Decoder {
         let status = head.code.unwrap_or_default();
         self.part = part_after(status, head.headers)?;
         self.status = Some(status);
-        let told = head.headers.iter().map(|header| {
+        let headers = head.headers.iter().map(|header| {
             let value = String::from_utf8_lossy(header.value);
             (header.name.to_ascii_lowercase(), value.trim().to_owned())
         });
-        self.headers = told.collect();
+        self.headers = headers.collect();
         self.raw.drain(..bytes);
         Ok(true)
     }

@@ -20,7 +20,7 @@ const PROGRESS_INTERVAL_MS: u64 = 5_000;
     "IMAGE_UNAVAILABLE: the image `{image}` cannot be had: {why}; see that the name is right and that the engine of \
      this \
      host may fetch it, or put it on the host (pull: {})",
-    policy_word(*.policy)
+    policy_name(*.policy)
 )]
 pub(super) struct ImageUnavailable {
     image: String,
@@ -63,14 +63,14 @@ pub(super) fn obtain(
         why,
         policy: container.pull,
     };
-    let look = || {
+    let inspect = || {
         engine
             .image(&container.image)
             .map_err(|error| unavailable(error.to_string()))
     };
     let found = match container.pull {
         PullPolicy::Always => None,
-        PullPolicy::Missing | PullPolicy::Never => look()?,
+        PullPolicy::Missing | PullPolicy::Never => inspect()?,
     };
     if let Some(id) = found {
         return Ok(id);
@@ -81,7 +81,7 @@ pub(super) fn obtain(
     log_error(&format!("pulling the image {}", container.image));
     let began_ms = boottime_ms();
     pull(engine, &container.image, auth_file).map_err(unavailable)?;
-    let id = look()?;
+    let id = inspect()?;
     let took_ms = boottime_ms() - began_ms;
     log_error(&format!(
         "pulled the image {} in {took_ms} ms",
@@ -106,7 +106,7 @@ fn pull(engine: &Engine, image: &str, auth_file: Option<&Path>) -> Result<(), St
     };
     let mut progress = Progress::default();
     let mut line = Vec::new();
-    let mut told_ms = boottime_ms();
+    let mut reported_ms = boottime_ms();
     loop {
         let goes_on = exchange.read().map_err(broken)?;
         line.extend(exchange.take());
@@ -117,8 +117,8 @@ fn pull(engine: &Engine, image: &str, auth_file: Option<&Path>) -> Result<(), St
         if !goes_on {
             return handle_event(&line, &mut progress);
         }
-        if boottime_ms() >= told_ms + PROGRESS_INTERVAL_MS {
-            told_ms = boottime_ms();
+        if boottime_ms() >= reported_ms + PROGRESS_INTERVAL_MS {
+            reported_ms = boottime_ms();
             log_error(&format!("pulling the image {image}: {progress}"));
         }
     }
@@ -136,7 +136,7 @@ fn handle_event(line: &[u8], progress: &mut Progress) -> Result<(), String> {
     }
 }
 
-const fn policy_word(policy: PullPolicy) -> &'static str {
+const fn policy_name(policy: PullPolicy) -> &'static str {
     match policy {
         PullPolicy::Missing => "missing",
         PullPolicy::Always => "always",
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_engine_says_of_a_pull_is_understood_or_skipped() {
+    fn pull_events_of_an_engine_are_applied_or_skipped() {
         let mut progress = Progress::default();
         let lines = [
             &br#"{"status":"Pulling fs layer","id":"a"}"#[..],

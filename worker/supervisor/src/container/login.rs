@@ -83,8 +83,8 @@ pub(super) fn login(file: &Path, image: &str) -> Result<Option<Login>, LoginErro
     let Some(entry) = entry(&parsed.auths, &repository) else {
         return Ok(None);
     };
-    let said = said(entry).map_err(|why| failed(why.to_owned()))?;
-    Ok(Some(Login(URL_SAFE.encode(said.to_string()))))
+    let fields = login_fields(entry).map_err(|why| failed(why.to_owned()))?;
+    Ok(Some(Login(URL_SAFE.encode(fields.to_string()))))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
@@ -157,7 +157,7 @@ fn place(key: &str) -> String {
 }
 
 /// The login in the field names of the engines' API.
-fn said(entry: &Entry) -> Result<serde_json::Value, &'static str> {
+fn login_fields(entry: &Entry) -> Result<serde_json::Value, &'static str> {
     let given = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
     if let Some(token) = given(&entry.identitytoken) {
         return Ok(json!({"identitytoken": token}));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_and_plain_words_are_logins_too() {
+    fn tokens_and_plain_passwords_are_logins_too() {
         let text = r#"{"auths": {"a.io": {"auth": "MDA6", "identitytoken": "secret"},
             "b.io": {"username": "u", "password": "secret"}}}"#;
         let token = json!({"identitytoken": "secret"});
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_names_file_and_registry_and_quotes_nothing() {
-        for (text, words) in [
+        for (text, message) in [
             (r#"{"auths": "secret"}"#, "line 1, column 18"),
             (
                 r#"{"auths": {"r.io": {"auth": "secret!"}}}"#,
@@ -266,7 +266,7 @@ mod tests {
             ),
         ] {
             let error = found(text, "r.io/a").unwrap_err();
-            assert!(error.contains(words), "{error}");
+            assert!(error.contains(message), "{error}");
             assert!(
                 error.contains("auth.json") && error.contains("`r.io`"),
                 "{error}"

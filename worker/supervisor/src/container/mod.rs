@@ -43,10 +43,10 @@ use crate::output::log_error;
 use crate::process::CONTROL_VARIABLE;
 use crate::task::directory::TaskDirectory;
 
-/// Asks a runner to pause its container. Of this and [`GO_ON`] the kernel keeps only the last one.
-pub(crate) const STAND_STILL: Signal = Signal::TSTP;
+/// Asks a runner to pause its container. Of this and [`RESUME_SIGNAL`] the kernel keeps only the last one.
+pub(crate) const PAUSE_SIGNAL: Signal = Signal::TSTP;
 /// Asks a runner to resume its container, paused or not.
-pub(crate) const GO_ON: Signal = Signal::CONT;
+pub(crate) const RESUME_SIGNAL: Signal = Signal::CONT;
 
 /// This program, even if its file was replaced meanwhile.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -128,16 +128,16 @@ fn variables() -> BTreeMap<String, String> {
 }
 
 fn remove(directory: &TaskDirectory) -> ExitCode {
-    let mut told = None;
+    let mut reported = None;
     loop {
         let why = match end(directory) {
             Ok(ContainerRemains::Nothing) => return ExitCode::SUCCESS,
             Ok(ContainerRemains::PossiblyAlive(why)) => why,
             Err(error) => error.to_string(),
         };
-        if told.as_ref() != Some(&why) {
+        if reported.as_ref() != Some(&why) {
             log_error(&format!("removing the task's container: {why}"));
-            told = Some(why);
+            reported = Some(why);
         }
         std::thread::park_timeout(REMOVE_RETRY);
     }

@@ -334,8 +334,8 @@ fn list(numbers: &[u32]) -> String {
     numbers.join(",")
 }
 
-fn given(words: &[String]) -> Option<Value> {
-    (!words.is_empty()).then(|| json!(words))
+fn given(list: &[String]) -> Option<Value> {
+    (!list.is_empty()).then(|| json!(list))
 }
 
 /// `mode` or `mode:value`, in the format of podman's native API.

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_nobody_that_its_account_is_not() {
+    fn a_container_may_not_run_as_a_user_other_than_its_account() {
         let account = identity().account.unwrap();
         let own = account.uid.to_string();
         let with = |user: Option<&str>, userns: Option<&str>| Container {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_its_account_also_where_the_job_says_so_in_numbers() {
+    fn a_container_runs_as_its_account_also_if_the_job_names_a_numeric_user() {
         let identity = TaskIdentity {
             account: Some(Account {
                 uid: 4_001,

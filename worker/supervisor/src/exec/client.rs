@@ -28,11 +28,11 @@ pub fn ask(
     let bytes = serde_json::to_vec(request)?;
     let count = bytes.len();
     if count > EXEC_REQUEST_BYTES_MAX {
-        let told = format!(
+        let message = format!(
             "the command has {count} bytes in JSON, more than the limit of {EXEC_REQUEST_BYTES_MAX} \
              (EXEC_REQUEST_BYTES_MAX)"
         );
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, told));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     let socket = socket_with(
         AddressFamily::UNIX,
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_supervisor_that_takes_nobody_in_holds_nobody_up() {
+    fn a_request_to_a_full_accept_queue_fails_without_blocking() {
         let home = tempfile::tempdir().unwrap();
         let directory = TaskDirectory::new(home.path());
         let flags = SocketFlags::CLOEXEC;
@@ -90,7 +90,7 @@ mod tests {
         let address = SocketAddrUnix::new(directory.exec_socket()).unwrap();
         bind(&listener, &address).unwrap();
         listen(&listener, 1).unwrap();
-        let (tell, told) = sync_channel(1);
+        let (sender, result) = sync_channel(1);
         std::thread::spawn(move || {
             let null = File::open("/dev/null").unwrap();
             let request = ExecRequest {
@@ -104,9 +104,9 @@ mod tests {
                     Err(error) => break error,
                 }
             };
-            tell.send((waiting.len(), error.kind())).unwrap();
+            sender.send((waiting.len(), error.kind())).unwrap();
         });
-        let (waiting, error) = told.recv_timeout(Duration::from_secs(5)).unwrap();
+        let (waiting, error) = result.recv_timeout(Duration::from_secs(5)).unwrap();
         assert!(waiting > 0);
         assert_eq!(error, io::ErrorKind::WouldBlock);
     }

@@ -87,14 +87,10 @@ impl Execs {
     pub(crate) fn started(
         &mut self,
         spec: TaskSpec,
-        family: &ProcessTree,
+        tree: &ProcessTree,
         directory: &TaskDirectory,
     ) {
-        self.task = Some(ExecContext::new(
-            spec,
-            family.secrets().clone(),
-            family.main(),
-        ));
+        self.task = Some(ExecContext::new(spec, tree.secrets().clone(), tree.main()));
         if self.is_awaited {
             self.open(directory);
         }
@@ -129,18 +125,18 @@ impl Execs {
     /// Reaps ended processes of the task and of its commands. True if none of them is alive.
     /// While a command is being started, reaps only the task's main process. If that start fails, the
     /// standard library waits for the child itself, and panics if it is gone.
-    pub(crate) fn reap(&self, family: &mut ProcessTree) -> bool {
+    pub(crate) fn reap(&self, tree: &mut ProcessTree) -> bool {
         let Some(thread) = &self.thread else {
-            return family.reap(|_, _| {});
+            return tree.reap(|_, _| {});
         };
         // Cleared before the check: a later end is signalled again.
         thread.shared.ended.lower();
         let mut table = thread.shared.table();
         if table.is_starting {
-            family.reap_main();
+            tree.reap_main();
             return false;
         }
-        family.reap(|pid, status| {
+        tree.reap(|pid, status| {
             if let Some(running) = table.running.get_mut(&pid) {
                 *running = Some(status);
                 thread.shared.wake.raise();
@@ -163,7 +159,7 @@ impl Execs {
 
     /// Calls `act` with the process ids of all running commands, unless one is being started. False in that
     /// case, without calling it.
-    pub(crate) fn knowing_all(&self, act: impl FnOnce(&[i32])) -> bool {
+    pub(crate) fn with_running(&self, act: impl FnOnce(&[i32])) -> bool {
         let Some(thread) = &self.thread else {
             act(&[]);
             return true;
@@ -220,7 +216,7 @@ impl ExecThread {
             ended: Wake::new()?,
             table: Mutex::default(),
         });
-        let (tell_done, done) = sync_channel(1);
+        let (done_sender, done) = sync_channel(1);
         let server = Server {
             task,
             directory,
@@ -231,17 +227,17 @@ impl ExecThread {
         thread::Builder::new()
             .name("exec".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn(move || serve(server, &tell_done))?;
+            .spawn(move || serve(server, &done_sender))?;
         Ok(Self { shared, done })
     }
 }
 
-fn serve(mut server: Server, tell_done: &SyncSender<()>) {
+fn serve(mut server: Server, done_sender: &SyncSender<()>) {
     if let Err(error) = server.serve() {
         log_error(&format!("serving exec sessions failed: {error}"));
     }
     // The receiver may have given up waiting.
-    let _ = tell_done.send(());
+    let _ = done_sender.send(());
     // Children of this thread die with it: it ends with the process.
     loop {
         thread::park();
@@ -334,16 +330,16 @@ impl Server {
             .iter()
             .map(|one| !one.revents().is_empty())
             .collect();
-        let mut heard = Vec::new();
+        let mut readable_agents = Vec::new();
         for ((index, is_agent), _) in subjects.into_iter().zip(states).filter(|(_, ready)| *ready) {
             if is_agent {
-                heard.push(index);
+                readable_agents.push(index);
             } else {
                 self.sessions[index].process = None;
                 self.shared.ended.raise();
             }
         }
-        Ok(heard)
+        Ok(readable_agents)
     }
 
     /// Kills commands that were asked to end and did not in time. Returns the time until the next kill is

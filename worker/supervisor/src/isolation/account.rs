@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_leads_to_is_given_to_nobody() {
+    fn the_target_of_a_link_keeps_its_owner() {
         if !geteuid().is_root() {
             crate::output::log_error("skipped: only root can change the owner of a folder");
             return;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_supervisor_with_an_accounts_rights_goes_where_the_account_may_go_and_comes_back() {
+    fn a_supervisor_with_an_accounts_rights_has_its_access_and_returns_to_its_own() {
         if !geteuid().is_root() {
             crate::output::log_error("skipped: only root can borrow another user's rights");
             return;

@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_record_spoils_no_other() {
+    fn a_torn_record_leaves_the_others_readable() {
         let home = tempfile::tempdir().unwrap();
         let place = place(home.path());
         let memory = SharedMemory::prepare(&place).unwrap();
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_turn_without_end() {
+    fn waiting_for_a_turn_is_bounded() {
         let home = tempfile::tempdir().unwrap();
         let place = place(home.path());
         let memory = SharedMemory::prepare(&place).unwrap();

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rings_at_its_time_and_can_be_put_off() {
+    fn an_alarm_fires_at_its_time_and_can_be_postponed() {
         let mut alarm = LeaseAlarm::new().unwrap();
         assert!(!rings(&alarm, 0));
         let clock = LeaseClock::start();

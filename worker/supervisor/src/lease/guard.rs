@@ -32,12 +32,12 @@ pub(crate) struct GuardedState(&'static [AtomicU64]);
 
 impl GuardedState {
     /// The supervisor must act by this time of `CLOCK_BOOTTIME` at the latest.
-    pub(crate) fn until(self, boottime_ms: u64) {
+    pub(crate) fn set_deadline(self, boottime_ms: u64) {
         self.0[UNTIL].store(boottime_ms, Ordering::Relaxed);
     }
 
     /// Records that the supervisor has checked its clock.
-    pub(crate) fn looked(self) {
+    pub(crate) fn clock_checked(self) {
         self.0[SEEN].store(boottime_ms(), Ordering::Relaxed);
     }
 
@@ -47,7 +47,7 @@ impl GuardedState {
     }
 
     /// Records that no process of its task is alive: it has no deadline anymore.
-    pub(crate) fn over(self) {
+    pub(crate) fn task_ended(self) {
         self.0[UNTIL].store(0, Ordering::Relaxed);
         self.0[OVER].store(1, Ordering::Relaxed);
     }
@@ -82,7 +82,7 @@ pub(crate) struct Guard {
     guarded: BTreeMap<i32, Option<GuardedState>>,
     /// Whether a supervisor died and left processes.
     has_orphans: bool,
-    looked_at_ms: u64,
+    checked_at_ms: u64,
 }
 
 impl Guard {
@@ -99,7 +99,7 @@ impl Guard {
             free: Vec::new(),
             guarded: BTreeMap::new(),
             has_orphans: false,
-            looked_at_ms: boottime_ms(),
+            checked_at_ms: boottime_ms(),
         })
     }
 
@@ -122,12 +122,12 @@ impl Guard {
     }
 
     /// Reaps ended supervisors, and kills frozen ones and the processes that dead ones left.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn check(&mut self) {
         self.collect();
         let now_ms = boottime_ms();
         // After a suspend of the whole machine every supervisor gets time to act by itself.
-        let was_away = now_ms > self.looked_at_ms.saturating_add(SUPERVISOR_SILENT_MS_MAX);
-        self.looked_at_ms = now_ms;
+        let was_away = now_ms > self.checked_at_ms.saturating_add(SUPERVISOR_SILENT_MS_MAX);
+        self.checked_at_ms = now_ms;
         if !was_away {
             self.kill_frozen(now_ms);
         }
@@ -188,10 +188,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_does_not_look_at_his_clock_is_frozen() {
+    fn only_a_supervisor_that_does_not_read_its_clock_counts_as_frozen() {
         let pulse = GuardedState(sys::shared_numbers(NUMBERS).unwrap());
         assert!(!pulse.is_frozen(u64::MAX), "it has no task yet");
-        pulse.until(5_000);
+        pulse.set_deadline(5_000);
         pulse.0[SEEN].store(5_000, Ordering::Relaxed);
         assert!(!pulse.is_frozen(5_000 + SUPERVISOR_OVERDUE_MS_MAX));
         assert!(pulse.is_frozen(5_001 + SUPERVISOR_OVERDUE_MS_MAX));

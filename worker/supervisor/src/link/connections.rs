@@ -290,21 +290,21 @@ impl Connections {
     fn receive_from_task(&mut self, incoming: &mut Vec<Incoming>) {
         let (epoch, watching) = (self.epoch, &mut self.watching);
         let watching_gang = &mut self.watching_gang;
-        let mut has_unheard = false;
+        let mut has_unprocessed = false;
         self.control.retain(|connection, stream| {
             let is_open = stream.fill() && stream.flush();
-            hear(*connection, stream, epoch, incoming);
+            take_requests(*connection, stream, epoch, incoming);
             // Lines sent before a hang-up count; lines of a peer that no longer reads do not.
-            let is_unheard = !stream.is_deaf() && stream.has_line();
-            has_unheard |= is_unheard;
-            let stays = is_unheard || is_open && !stream.is_deaf();
+            let has_lines = !stream.has_excess_output() && stream.has_line();
+            has_unprocessed |= has_lines;
+            let stays = has_lines || is_open && !stream.has_excess_output();
             if !stays {
                 watching.remove(connection);
                 watching_gang.remove(connection);
             }
             stays
         });
-        self.has_unprocessed = has_unheard;
+        self.has_unprocessed = has_unprocessed;
     }
 }
 
@@ -317,14 +317,14 @@ fn connects(listener: &UnixListener) -> impl Iterator<Item = UnixStream> {
 }
 
 /// Reads the requests of a task's connection, up to the bound per round; refuses malformed ones.
-fn hear(
+fn take_requests(
     connection: ConnectionId,
     stream: &mut LineStream,
     epoch: u64,
     incoming: &mut Vec<Incoming>,
 ) {
     for _ in 0..REQUESTS_AT_ONCE_MAX {
-        if stream.is_deaf() {
+        if stream.has_excess_output() {
             return;
         }
         let Some(line) = stream.next_line() else {
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn who_connects_and_hangs_up_without_end_holds_nobody_up() {
+    fn connections_that_open_and_close_without_end_delay_no_others() {
         let (_home, directory, mut connections) = open(None);
         for _ in 0..3 * CONNECTS_AT_ONCE_MAX {
             drop(connect(&directory));
@@ -408,16 +408,16 @@ mod tests {
     }
 
     #[test]
-    fn more_than_is_heard_at_a_time_is_heard_without_further_bytes() {
+    fn requests_beyond_the_bound_of_a_round_are_processed_without_further_bytes() {
         for hangs_up in [false, true] {
             let (_home, directory, mut connections) = open(None);
             let mut task = connect(&directory);
             let lines = PROGRESS.repeat(3 * REQUESTS_AT_ONCE_MAX + 1);
             task.write_all(lines.as_bytes()).unwrap();
             let task = (!hangs_up).then_some(task);
-            let heard: Vec<usize> = (0..4).map(|_| round(&mut connections)).collect();
+            let counts: Vec<usize> = (0..4).map(|_| round(&mut connections)).collect();
             let all = REQUESTS_AT_ONCE_MAX;
-            assert_eq!(heard, [all, all, all, 1], "{hangs_up}");
+            assert_eq!(counts, [all, all, all, 1], "{hangs_up}");
             rounds(&mut connections);
             assert_eq!(connections.control.is_empty(), hangs_up);
             drop(task);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_said_with_the_order_for_a_task_is_heard_without_further_bytes() {
+    fn requests_that_arrived_with_the_order_for_a_task_are_processed_without_further_bytes() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut agent = LineStream::of_agent(ours).unwrap();
         theirs.write_all(b"\"resume\"\n\"status\"\n").unwrap();
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_no_answers_is_hung_up_on_before_all_was_answered() {
+    fn a_peer_that_reads_no_answers_is_disconnected() {
         const LINES: usize = 60_000;
         let (_home, directory, mut connections) = open(None);
         let mut task = connect(&directory);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hung_up_is_not_remembered() {
+    fn a_closed_connection_is_forgotten() {
         let (_home, directory, mut connections) = open(None);
         let mut task = connect(&directory);
         task.write_all(b"{\"op\":\"watch\",\"gang\":true}\n")

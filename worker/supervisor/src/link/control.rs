@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_attempt_says_is_refused() {
+    fn requests_of_another_attempt_are_refused() {
         for line in [
             r#"{"op":"begin","step":5,"epoch":8}"#,
             r#"{"op":"commit","step":5,"path":"/c/5","epoch":8}"#,
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_say_what_is_wrong() {
+    fn bad_lines_are_refused_with_the_reason() {
         for line in [
             "",
             "x",

@@ -111,11 +111,11 @@ impl LineStream {
             }
             self.output.push(b'\n');
         }
-        self.flush() && !self.is_deaf()
+        self.flush() && !self.has_excess_output()
     }
 
     /// Whether the other side has left so much unread that it is to be disconnected.
-    pub(crate) fn is_deaf(&self) -> bool {
+    pub(crate) fn has_excess_output(&self) -> bool {
         self.output.len() > UNREAD_BYTES_MAX
     }
 
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_without_end_is_read_a_piece_at_a_time() {
+    fn endless_output_is_read_a_piece_at_a_time() {
         let (mut stream, mut theirs) = pair();
         let sent = flood(&mut theirs, &[b'\n'; 16 << 10]);
         assert!(sent > READ_AT_ONCE_BYTES_MAX, "{sent}");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_hung_up_on() {
+    fn a_peer_that_sends_an_endless_line_is_disconnected() {
         let (mut stream, mut theirs) = pair();
         let sent = flood(&mut theirs, &[b'x'; 16 << 10]);
         assert!(sent > LINE_BYTES_MAX, "{sent}");

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_file_tells_when_and_the_rules_decide_which_line() {
+    fn the_error_file_gives_the_time_and_the_rules_choose_the_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("error.json");
         std::fs::write(
@@ -108,10 +108,10 @@ mod tests {
             r#"{"message": {"message": "odd", "extraInfo": {"timestamp": "17"}}}"#,
         )
         .unwrap();
-        let said = |stderr| of_end(&failed(), &output(stderr), &path);
-        assert_eq!(said("nothing"), "odd\nraised at 17");
+        let evidence = |stderr| of_end(&failed(), &output(stderr), &path);
+        assert_eq!(evidence("nothing"), "odd\nraised at 17");
         assert_eq!(
-            said("KeyError: 'a'\nCUDA out of memory\n"),
+            evidence("KeyError: 'a'\nCUDA out of memory\n"),
             "CUDA out of memory\nraised at 17"
         );
         let well = Exit {

@@ -79,7 +79,7 @@ impl Output {
         }
     }
 
-    /// Pipes to poll for the first byte; call [`Self::look`] when one of them is readable.
+    /// Pipes to poll for the first byte; call [`Self::start_if_printed`] when one of them is readable.
     pub(crate) fn quiet(&self) -> impl Iterator<Item = &OwnedFd> {
         self.quiet.iter().map(|(_, pipe)| pipe)
     }
@@ -88,7 +88,7 @@ impl Output {
     ///
     /// # Errors
     /// No thread could be started: nothing was copied.
-    pub(crate) fn look(&mut self) -> io::Result<()> {
+    pub(crate) fn start_if_printed(&mut self) -> io::Result<()> {
         if self.quiet.is_empty() {
             return Ok(());
         }
@@ -126,7 +126,7 @@ impl Output {
     /// Copies what the pipes still hold, for a bounded time, and returns the end of it. Call it once no
     /// process of the task is alive. False if the thread still copies.
     pub(crate) fn finish(mut self) -> (LastOutput, bool) {
-        if let Err(error) = self.look() {
+        if let Err(error) = self.start_if_printed() {
             log_error(&format!(
                 "copying the last output of the task failed: {error}"
             ));
@@ -147,7 +147,7 @@ impl OutputPump {
         introduce: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
         let stopped = stop.clone();
-        let (tell_done, done) = sync_channel(1);
+        let (done_sender, done) = sync_channel(1);
         thread::Builder::new()
             .name("output".to_owned())
             .stack_size(STACK_BYTES)
@@ -168,7 +168,7 @@ impl OutputPump {
                     log_error(&format!("lost {lost} bytes of output: writing them failed"));
                 }
                 // The receiver may have given up waiting.
-                let _ = tell_done.send(last_output(channels));
+                let _ = done_sender.send(last_output(channels));
             })?;
         Ok(Self { stop, done })
     }

@@ -84,8 +84,8 @@ pub fn of_host(data_directory: &Path) -> io::Result<Vec<ProcessIdentity>> {
         let supervisor = TaskDirectory::new(directory?.path()).supervisor()?;
         if let Some(supervisor) = supervisor.filter(ProcessIdentity::is_alive) {
             found.push(supervisor);
-            let family = descendants(&entries, supervisor.pid);
-            found.extend(family.into_iter().filter_map(ProcessIdentity::of));
+            let tree = descendants(&entries, supervisor.pid);
+            found.extend(tree.into_iter().filter_map(ProcessIdentity::of));
         }
     }
     Ok(found)
@@ -179,22 +179,22 @@ impl ProcessEntry {
 
 /// All descendants of a process, without itself and without zombies.
 pub(crate) fn descendants(entries: &[ProcessEntry], root: i32) -> Vec<i32> {
-    let mut family = BTreeSet::from([root]);
+    let mut tree = BTreeSet::from([root]);
     // `/proc` lists by id, and ids wrap: repeat until a pass finds no new process.
     loop {
-        let before = family.len();
+        let before = tree.len();
         for entry in entries {
-            if family.contains(&entry.parent) {
-                family.insert(entry.pid);
+            if tree.contains(&entry.parent) {
+                tree.insert(entry.pid);
             }
         }
-        if family.len() == before {
+        if tree.len() == before {
             break;
         }
     }
     entries
         .iter()
-        .filter(|entry| entry.pid != root && family.contains(&entry.pid) && !entry.is_dead())
+        .filter(|entry| entry.pid != root && tree.contains(&entry.pid) && !entry.is_dead())
         .map(|entry| entry.pid)
         .collect()
 }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_alive_and_its_double_is_not() {
+    fn this_process_is_alive_and_one_with_its_pid_but_another_start_is_not() {
         let pid = i32::try_from(std::process::id()).unwrap();
         let me = ProcessIdentity::of(pid).unwrap();
         assert!(me.is_alive());

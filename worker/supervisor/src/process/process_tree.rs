@@ -50,7 +50,7 @@ impl ProcessTree {
         belongings: TaskResources,
         removal: Option<Removal>,
     ) -> (Self, Outputs) {
-        let family = Self {
+        let tree = Self {
             main: started.pid,
             main_ended: started.ended,
             status: None,
@@ -63,7 +63,7 @@ impl ProcessTree {
             stdout: started.stdout,
             stderr: started.stderr,
         };
-        (family, outputs)
+        (tree, outputs)
     }
 
     /// Secrets of the task.
@@ -156,7 +156,7 @@ impl ProcessTree {
     }
 
     /// Reaps ended processes and reports all but the main process. True if no process of the task is alive.
-    pub(crate) fn reap(&mut self, mut tell: impl FnMut(i32, WaitStatus)) -> bool {
+    pub(crate) fn reap(&mut self, mut on_reaped: impl FnMut(i32, WaitStatus)) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
@@ -164,7 +164,7 @@ impl ProcessTree {
                     if pid == self.main {
                         self.status = Some(status);
                     } else {
-                        tell(pid, status);
+                        on_reaped(pid, status);
                     }
                     if let Some(removal) = &mut self.removal {
                         removal.note(pid, status);
@@ -245,7 +245,7 @@ impl ProcessTree {
     /// container may not have handled the request yet.
     pub(crate) fn suspend(&self, beside: &[i32]) {
         if self.is_in_container() {
-            self.signal_runner(container::STAND_STILL);
+            self.signal_runner(container::PAUSE_SIGNAL);
             return;
         }
         for _ in 0..SUSPEND_ROUNDS_MAX {
@@ -258,7 +258,7 @@ impl ProcessTree {
     /// Resumes every process of the task; those of the commands `beside` it were not stopped.
     pub(crate) fn resume(&self, beside: &[i32]) {
         if self.is_in_container() {
-            self.signal_runner(container::GO_ON);
+            self.signal_runner(container::RESUME_SIGNAL);
             return;
         }
         signal_descendants(Signal::CONT, beside, |_| true);
@@ -329,7 +329,7 @@ fn signal_descendants(
     let me = getpid().as_raw_nonzero().get();
     // A failed listing is repeated with the next check of the task.
     let entries = ProcessEntry::all().unwrap_or_default();
-    let family = descendants(&entries, me);
+    let tree = descendants(&entries, me);
     let others: Vec<i32> = beside
         .iter()
         .flat_map(|leader| descendants(&entries, *leader))
@@ -338,7 +338,7 @@ fn signal_descendants(
         |entry: &ProcessEntry| beside.contains(&entry.session) || others.contains(&entry.pid);
     let meant = entries
         .iter()
-        .filter(|entry| family.contains(&entry.pid) && !is_beside(entry) && is_meant(entry));
+        .filter(|entry| tree.contains(&entry.pid) && !is_beside(entry) && is_meant(entry));
     let mut any = false;
     for entry in meant {
         any = true;

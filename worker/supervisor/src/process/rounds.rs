@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_long_is_looked_at_seldom() {
+    fn a_long_wait_is_polled_ever_less_often() {
         let mut rounds = Rounds::default();
         for _ in 0..=KILL_RETRIES_QUICK {
             assert_eq!(rounds.pause(), KILL_RETRY);

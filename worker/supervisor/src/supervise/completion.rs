@@ -47,10 +47,10 @@ impl Supervisor<'_> {
         };
         let is_recorded = self.record_exit(&record)?;
         let goes_on = kept.is_some() && is_recorded && self.connections.has_first_agent();
-        let mut words = vec![SupervisorMessage::Exited(exit)];
+        let mut messages = vec![SupervisorMessage::Exited(exit)];
         let idle = kept.map(|keeps_cgroups| SupervisorMessage::Idle { keeps_cgroups });
-        words.extend(idle.filter(|_| goes_on));
-        self.connections.send_all_to_agent(&words);
+        messages.extend(idle.filter(|_| goes_on));
+        self.connections.send_all_to_agent(&messages);
         let until = self.clock.now().after(FAREWELL_MS_MAX);
         while self.connections.agent_has_output() && self.clock.now() < until {
             self.connections

@@ -52,8 +52,8 @@ impl Gang {
 impl Supervisor<'_> {
     /// Moves the rendezvous: [`Self::move_gang`] notifies the task.
     pub(super) fn renew(&mut self, place: Rendezvous) {
-        let is_news = place != self.gang.rendezvous;
-        self.gang.next = is_news.then_some(Move { place, due: None });
+        let is_changed = place != self.gang.rendezvous;
+        self.gang.next = is_changed.then_some(Move { place, due: None });
     }
 
     /// Rewrites the host file if the rendezvous has moved, and then notifies subscribers. A failed write is

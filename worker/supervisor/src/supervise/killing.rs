@@ -31,7 +31,7 @@ impl Killing {
     }
 
     /// Whether it has taken longer than it may.
-    fn is_in_vain(&self, now: MonotonicMs) -> bool {
+    fn has_failed(&self, now: MonotonicMs) -> bool {
         self.since
             .is_some_and(|since| now.since(since) >= UNKILLABLE_MS)
     }
@@ -40,21 +40,21 @@ impl Killing {
 impl Supervisor<'_> {
     /// Kills the task, and reports once if that does not help.
     pub(super) fn kill(&mut self, killing: &Killing, task: &Watched, now: MonotonicMs) {
-        task.family.kill();
-        if self.said.stuck.is_some() || !killing.is_in_vain(now) {
+        task.tree.kill();
+        if self.reports.stuck.is_some() || !killing.has_failed(now) {
             return;
         }
-        let status = task.family.status();
+        let status = task.tree.status();
         let stuck = UnkillableTask {
-            detail: detail(&task.family.survivors()),
+            detail: detail(&task.tree.survivors()),
             exit: status.map(|status| {
-                task.family
+                task.tree
                     .account(exit_of(Some(status), self.expired), &self.container_end())
             }),
         };
         self.connections
             .send_to_agent(&SupervisorMessage::Stuck(stuck.clone()));
-        self.said.stuck = Some(stuck);
+        self.reports.stuck = Some(stuck);
     }
 }
 
@@ -97,12 +97,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn killing_is_in_vain_once_it_has_taken_too_long() {
+    fn a_kill_counts_as_failed_once_it_has_taken_too_long() {
         let mut killing = Killing::default();
         let start = MonotonicMs(1_000);
-        assert!(!killing.is_in_vain(start.after(9 * UNKILLABLE_MS)));
+        assert!(!killing.has_failed(start.after(9 * UNKILLABLE_MS)));
         assert!(killing.begin(start) && !killing.begin(start.after(5)));
-        assert!(!killing.is_in_vain(start.after(UNKILLABLE_MS - 1)));
-        assert!(killing.is_in_vain(start.after(UNKILLABLE_MS)));
+        assert!(!killing.has_failed(start.after(UNKILLABLE_MS - 1)));
+        assert!(killing.has_failed(start.after(UNKILLABLE_MS)));
     }
 }

@@ -1,7 +1,7 @@
 //! Life cycle of a supervisor: claim the attempt, start the task, watch it, record its exit.
 
+pub(super) mod reuse;
 pub mod server;
-pub(super) mod succession;
 
 mod completion;
 mod gang;
@@ -33,7 +33,7 @@ use crate::process::ProcessIdentity;
 use crate::process::process_tree::{self, ProcessTree};
 use crate::supervise::gang::Gang;
 use crate::supervise::pause::PauseState;
-use crate::supervise::succession::SupervisorContext;
+use crate::supervise::reuse::SupervisorContext;
 use crate::task::directory::TaskDirectory;
 use crate::task::hold::Prepared;
 use crate::task::ready::Ready;
@@ -105,11 +105,11 @@ pub(crate) fn supervise(
         alarm: LeaseAlarm::new(),
         pulse,
         connections,
-        stance: PauseState::Running,
+        pause_state: PauseState::Running,
         gang: Gang::of(&spec),
         execs: Execs::default(),
         prepared: None,
-        said: TaskReports::default(),
+        reports: TaskReports::default(),
         stopping: None,
         has_saved: false,
         is_asked_by_lease: false,
@@ -131,13 +131,13 @@ pub(crate) struct Supervisor<'task> {
     alarm: Option<LeaseAlarm>,
     pub(crate) pulse: Option<GuardedState>,
     pub(crate) connections: Connections,
-    stance: PauseState,
+    pause_state: PauseState,
     /// Present while the task waits for its gang.
     pub(crate) prepared: Option<Prepared>,
     gang: Gang,
     /// Exec sessions of the task.
     execs: Execs,
-    said: TaskReports,
+    reports: TaskReports,
     /// The stop request in progress, once there is one.
     stopping: Option<Stopping>,
     /// True once the task reported that it will have nothing more to save.
@@ -153,7 +153,7 @@ pub(crate) struct Supervisor<'task> {
 
 /// A started task with its watchers.
 struct Watched {
-    family: ProcessTree,
+    tree: ProcessTree,
     output: Output,
     folder: CheckpointFolder,
     /// When [`Self::keeper`] must be started at the latest.
@@ -169,7 +169,7 @@ impl Supervisor<'_> {
         kept: Option<ReusableCgroups>,
         may_go_on: bool,
     ) -> Result<Option<(LineStream, Option<ReusableCgroups>)>, SuperviseError> {
-        let (exit, family) = match self.start(kept) {
+        let (exit, tree) = match self.start(kept) {
             Ok(watched) => self.watch(watched)?,
             Err(exit) => {
                 process_tree::end_all();
@@ -177,18 +177,18 @@ impl Supervisor<'_> {
             }
         };
         // Done before the agent is notified of the end and removes what it finds.
-        let cgroups = family.map(|family| family.close(may_go_on));
-        self.over();
+        let cgroups = tree.map(|tree| tree.close(may_go_on));
+        self.clear_guard();
         let kept = cgroups.as_ref().map(Option::is_some);
         let goes_on = self.complete(exit, kept.filter(|_| may_go_on))?;
         let agent = self.connections.close().filter(|_| goes_on);
         Ok(agent.zip(cgroups))
     }
 
-    /// Tells the guard that no process of the task is alive.
-    fn over(&self) {
+    /// Notifies the guard that no process of the task is alive.
+    fn clear_guard(&self) {
         if let Some(pulse) = self.pulse {
-            pulse.over();
+            pulse.task_ended();
         }
     }
 
@@ -219,11 +219,11 @@ impl Supervisor<'_> {
             self.gang.begin(master_port);
         }
         let started = ready.start(&spec, self.directory);
-        let (family, outputs) = started.map_err(|error| not_started(&error))?;
-        self.execs.started(spec, &family, self.directory);
+        let (tree, outputs) = started.map_err(|error| not_started(&error))?;
+        self.execs.started(spec, &tree, self.directory);
         let now = self.clock.now();
         Ok(Watched {
-            family,
+            tree,
             output: Output::new(self.spec, outputs.stdout, outputs.stderr),
             folder,
             keeper_due: now.after(QUICK_TASK_MS_MAX),
@@ -232,12 +232,12 @@ impl Supervisor<'_> {
     }
 
     /// Starts the checkpoint thread if there is none yet.
-    fn keep(&mut self, task: &mut Watched) {
+    fn start_keeper(&mut self, task: &mut Watched) {
         if task.keeper.is_some() || self.broken.is_some() {
             return;
         }
         // `None` once it was reaped: then it need not be found again.
-        let process = ProcessIdentity::of(task.family.main());
+        let process = ProcessIdentity::of(task.tree.main());
         let folder = task.folder.clone();
         match CheckpointKeeper::start(self.spec, self.directory, folder, process) {
             Ok(keeper) => task.keeper = Some(keeper),
@@ -250,19 +250,19 @@ impl Supervisor<'_> {
     fn conclude(&mut self, mut task: Watched) -> (Exit, Option<ProcessTree>) {
         for _ in 0..LAST_ROUNDS_MAX {
             let last = self.connections.receive_now();
-            self.take(&mut task, last);
+            self.handle(&mut task, last);
             if !self.connections.has_more() {
                 break;
             }
         }
         // An empty folder needs no scan.
         if task.keeper.is_none() && !task.folder.tidy() {
-            self.keep(&mut task);
+            self.start_keeper(&mut task);
         }
         let mut has_settled = true;
         if let Some(keeper) = &task.keeper {
             has_settled = keeper.finish();
-            self.publish(keeper.news(), task.family.main());
+            self.publish(keeper.take_events(), task.tree.main());
         }
         let (last_output, has_drained) = task.output.finish();
         self.execs.finish();
@@ -271,8 +271,8 @@ impl Supervisor<'_> {
         let mut exit = match self.broken.as_ref().or(container.start_error.as_ref()) {
             Some(error) => not_started(error),
             None => {
-                let exit = exit_of(task.family.status(), self.expired);
-                task.family.account(exit, &container)
+                let exit = exit_of(task.tree.status(), self.expired);
+                task.tree.account(exit, &container)
             }
         };
         // The lease ended it, unless its exit code shows that it was done by itself.
@@ -283,24 +283,24 @@ impl Supervisor<'_> {
             exit.evidence = evidence::of_end(&exit, &last_output, &self.directory.error_file());
         }
         if was_plain {
-            return (exit, Some(task.family));
+            return (exit, Some(task.tree));
         }
-        task.family.close(false);
+        task.tree.close(false);
         (exit, None)
     }
 
     fn receive(&mut self, task: &mut Watched) {
         let all = self.connections.receive();
-        self.take(task, all);
+        self.handle(task, all);
     }
 
-    fn take(&mut self, task: &mut Watched, all: Vec<Incoming>) {
+    fn handle(&mut self, task: &mut Watched, all: Vec<Incoming>) {
         for incoming in all {
             match incoming {
                 Incoming::AgentConnected => self.send_state(),
-                Incoming::Agent(request) => self.obey(request),
+                Incoming::Agent(request) => self.handle_agent_request(request),
                 Incoming::Task(connection, request) => {
-                    if let Some(answer) = self.handle_requests(task, connection, request) {
+                    if let Some(answer) = self.handle_task_request(task, connection, request) {
                         self.connections.answer(connection, &answer);
                     }
                 }
@@ -308,13 +308,13 @@ impl Supervisor<'_> {
         }
     }
 
-    fn news(&mut self, task: &Watched) {
+    fn publish_checkpoints(&mut self, task: &Watched) {
         if let Some(keeper) = &task.keeper {
-            self.publish(keeper.news(), task.family.main());
+            self.publish(keeper.take_events(), task.tree.main());
         }
     }
 
-    pub(crate) fn obey(&mut self, request: AgentRequest) {
+    pub(crate) fn handle_agent_request(&mut self, request: AgentRequest) {
         let now = self.clock.now();
         match request {
             AgentRequest::Extend {
@@ -330,9 +330,11 @@ impl Supervisor<'_> {
             // The task has begun: an agent that does not know repeats it.
             AgentRequest::Begin { .. } => {}
             AgentRequest::Renew(place) => self.renew(place),
-            AgentRequest::Suspend if !self.lease.is_stopping() => self.stance = PauseState::Paused,
+            AgentRequest::Suspend if !self.lease.is_stopping() => {
+                self.pause_state = PauseState::Paused
+            }
             AgentRequest::Suspend => {}
-            AgentRequest::Resume => self.stance.resume(),
+            AgentRequest::Resume => self.pause_state.resume(),
             AgentRequest::OpenExec => self.execs.open(self.directory),
             // This supervisor has a task.
             AgentRequest::Next { .. } => {}
@@ -340,31 +342,31 @@ impl Supervisor<'_> {
                 let status = SupervisorMessage::Status {
                     deadline_boottime_ms: self.clock.to_boottime_ms(self.lease.deadline()),
                     stopping: self.lease.is_stopping(),
-                    suspended: self.stance == PauseState::Paused,
+                    suspended: self.pause_state == PauseState::Paused,
                 };
                 self.connections.send_to_agent(&status);
             }
         }
     }
 
-    fn publish(&mut self, news: Vec<CheckpointEvent>, main: i32) {
-        for item in news {
-            match item {
+    fn publish(&mut self, events: Vec<CheckpointEvent>, main: i32) {
+        for event in events {
+            match event {
                 CheckpointEvent::Watched => {
-                    self.said.started = Some(main);
+                    self.reports.started = Some(main);
                     self.connections
                         .send_to_agent(&SupervisorMessage::Started { pid: main });
                 }
                 CheckpointEvent::Committed(report, finality) => {
                     self.connections
                         .send_to_agent(&SupervisorMessage::Checkpoint(report.clone()));
-                    self.said.checkpoints.add(report);
+                    self.reports.checkpoints.add(report);
                     self.note_saved(finality);
                 }
                 CheckpointEvent::Damaged(report) => {
                     self.connections
                         .send_to_agent(&SupervisorMessage::Damaged(report.clone()));
-                    self.said.damaged.push(report);
+                    self.reports.damaged.push(report);
                 }
                 CheckpointEvent::Answer(connection, answer) => {
                     self.connections.answer(connection, &answer);
@@ -376,7 +378,7 @@ impl Supervisor<'_> {
     /// Sends the complete state.
     pub(crate) fn send_state(&mut self) {
         let prepared = self.prepared.as_ref().map(Prepared::message);
-        for message in prepared.into_iter().chain(self.said.messages()) {
+        for message in prepared.into_iter().chain(self.reports.messages()) {
             self.connections.send_to_agent(&message);
         }
     }

@@ -24,14 +24,14 @@ impl PauseState {
 
     /// Applies the state to all processes except commands beside the task; failures are retried with the next
     /// check.
-    pub(super) fn apply(&mut self, family: &ProcessTree, execs: &Execs) {
+    pub(super) fn apply(&mut self, tree: &ProcessTree, execs: &Execs) {
         match self {
             Self::Running => {}
             Self::Paused => {
-                execs.knowing_all(|beside| family.suspend(beside));
+                execs.with_running(|beside| tree.suspend(beside));
             }
             Self::Resuming => {
-                if execs.knowing_all(|beside| family.resume(beside)) {
+                if execs.with_running(|beside| tree.resume(beside)) {
                     *self = Self::Running;
                 }
             }

@@ -10,7 +10,7 @@ use crate::task::stopping::Stopping;
 
 impl Supervisor<'_> {
     /// Handles a request of the task. No answer if it comes later, or was sent.
-    pub(super) fn handle_requests(
+    pub(super) fn handle_task_request(
         &mut self,
         task: &mut Watched,
         connection: ConnectionId,
@@ -19,11 +19,11 @@ impl Supervisor<'_> {
         let now = self.clock.now();
         let registration = match request {
             TaskRequest::Begin(step) => {
-                self.said.saves.begin(step, now);
+                self.reports.saves.begin(step, now);
                 return Some(ControlAnswer::done());
             }
             TaskRequest::Progress(step) => {
-                self.said.progress.said(step, now);
+                self.reports.progress.set(step, now);
                 return Some(ControlAnswer::done());
             }
             TaskRequest::Watch { gang } => {
@@ -35,14 +35,14 @@ impl Supervisor<'_> {
                 return None;
             }
             TaskRequest::Commit(Commit { mut report, last }) => {
-                report.save_ms = self.said.saves.end(report.step, now);
+                report.save_ms = self.reports.saves.end(report.step, now);
                 let asked = self.stopping.is_some();
-                let finality = last.map_or(Finality::Registered { asked }, Finality::Said);
+                let finality = last.map_or(Finality::Registered { asked }, Finality::Stated);
                 Registration::Commit(report, finality)
             }
             TaskRequest::Damage(report) => Registration::Damage(report),
         };
-        self.keep(task);
+        self.start_keeper(task);
         match &task.keeper {
             Some(keeper) => keeper.register(connection, registration).err(),
             None => Some(ControlAnswer::refused("the task cannot be watched")),
@@ -51,17 +51,17 @@ impl Supervisor<'_> {
 
     /// Reports the task's progress to the agent, if a report is due.
     pub(super) fn send_progress(&mut self, now: MonotonicMs) {
-        if let Some(step) = self.said.progress.news(now) {
+        if let Some(step) = self.reports.progress.take_due(now) {
             self.connections
                 .send_to_agent(&SupervisorMessage::Progress { step });
         }
     }
 
     /// Time of the next scheduled action, if the lease requires none until `then`.
-    pub(super) fn next_look(&self, then: MonotonicMs, task: &Watched) -> MonotonicMs {
-        let stopping = self.stopping.as_ref().and_then(Stopping::until);
+    pub(super) fn next_check(&self, then: MonotonicMs, task: &Watched) -> MonotonicMs {
+        let stopping = self.stopping.as_ref().and_then(Stopping::next_due);
         let keeper = task.keeper.is_none().then_some(task.keeper_due);
-        let progress = self.said.progress.due();
+        let progress = self.reports.progress.due();
         let dues = stopping.into_iter().chain(keeper).chain(progress);
         dues.fold(then, MonotonicMs::min)
     }
@@ -72,7 +72,7 @@ impl Supervisor<'_> {
             alarm.set(then, self.clock);
         }
         if let Some(pulse) = self.pulse {
-            pulse.until(self.clock.to_boottime_ms(then));
+            pulse.set_deadline(self.clock.to_boottime_ms(then));
         }
     }
 
@@ -81,7 +81,7 @@ impl Supervisor<'_> {
         let now = self.clock.now();
         let is_first = self.lease.stop(now, grace_ms);
         // A paused process handles no signal.
-        self.stance.resume();
+        self.pause_state.resume();
         if let Some(stopping) = &mut self.stopping {
             stopping.shorten(now, grace_ms);
         }
@@ -103,12 +103,12 @@ impl Supervisor<'_> {
     /// time, unless more follow. An earlier checkpoint may have been delayed by a slow disk or the scan
     /// interval: the last one is still to come.
     pub(super) fn note_saved(&mut self, finality: Finality) {
-        self.has_saved = finality == Finality::Said(true);
+        self.has_saved = finality == Finality::Stated(true);
         let Some(stopping) = &mut self.stopping else {
             return;
         };
         let is_last = match finality {
-            Finality::Said(is_last) => is_last,
+            Finality::Stated(is_last) => is_last,
             Finality::Registered { asked } => asked,
             Finality::Marked(at) => stopping.began_before(at),
         };

@@ -22,7 +22,7 @@ use rustix::process::setsid;
 use crate::lease::guard::{Guard, GuardedState};
 use crate::limits::LEASE_TICK;
 use crate::output::log_error;
-use crate::supervise::succession;
+use crate::supervise::reuse;
 use crate::sys;
 use crate::task::directory::TaskDirectory;
 
@@ -80,7 +80,7 @@ fn serve_until_hung_up() -> io::Result<Option<Request>> {
     let mut guard = Guard::new()?;
     let mut has_agent = true;
     while has_agent || !guard.is_idle() {
-        guard.look();
+        guard.check();
         if !wait_for_request(has_agent, &guard)? {
             continue;
         }
@@ -157,7 +157,7 @@ impl Request {
             return ExitCode::FAILURE;
         }
         drop(self.agent);
-        succession::supervise_all(self.directory, self.pulse)
+        reuse::supervise_all(self.directory, self.pulse)
     }
 
     fn become_supervisor(&self) -> io::Result<()> {

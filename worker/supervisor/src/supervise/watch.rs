@@ -1,4 +1,4 @@
-//! Watch over a running task: its lease, its signals, and what it says, until no process of it is alive.
+//! Watch over a running task: its lease, its signals, and its requests, until no process of it is alive.
 
 use std::os::fd::AsFd;
 
@@ -46,17 +46,17 @@ impl Supervisor<'_> {
     ) -> Result<(Exit, Option<ProcessTree>), SuperviseError> {
         let mut killing = Killing::default();
         let mut rounds = Rounds::default();
-        while !self.execs.reap(&mut task.family) {
+        while !self.execs.reap(&mut task.tree) {
             let now = self.clock.now();
-            self.pulse.into_iter().for_each(GuardedState::looked);
-            let has_ended = task.family.status().is_some();
+            self.pulse.into_iter().for_each(GuardedState::clock_checked);
+            let has_ended = task.tree.status().is_some();
             let verdict = self.judge(now, has_ended);
             if self.must_kill(verdict, has_ended) && killing.begin(now) {
                 rounds = Rounds::default();
             }
             self.signal(&task, &killing, now);
             if now >= task.keeper_due {
-                self.keep(&mut task);
+                self.start_keeper(&mut task);
             }
             self.send_progress(now);
             let pause = match has_ended || killing.has_begun() {
@@ -66,7 +66,7 @@ impl Supervisor<'_> {
             let timeout_ms = match verdict {
                 Verdict::LivesUntil(then) if !killing.has_begun() => {
                     self.wake_at(then);
-                    let next = self.next_look(then, &task);
+                    let next = self.next_check(then, &task);
                     next.since(now).clamp(1, milliseconds(pause))
                 }
                 _ => milliseconds(pause),
@@ -74,8 +74,8 @@ impl Supervisor<'_> {
             self.wait(&task, timeout_ms)?;
             self.receive(&mut task);
             self.move_gang(now);
-            self.news(&task);
-            if let Err(error) = task.output.look() {
+            self.publish_checkpoints(&task);
+            if let Err(error) = task.output.start_if_printed() {
                 self.broken = Some(format!("watching the task failed: {error}"));
             }
         }
@@ -102,14 +102,14 @@ impl Supervisor<'_> {
 
     /// Sends the signals that are due: kill, pause or resume, or those of a stop request.
     fn signal(&mut self, task: &Watched, killing: &Killing, now: MonotonicMs) {
-        if task.family.status().is_some() {
+        if task.tree.status().is_some() {
             self.execs.kill();
         }
-        self.stance.apply(&task.family, &self.execs);
+        self.pause_state.apply(&task.tree, &self.execs);
         if killing.has_begun() {
             self.kill(killing, task, now);
         } else if let Some(stopping) = &mut self.stopping {
-            stopping.act(now, &task.family);
+            stopping.act(now, &task.tree);
         }
     }
 
@@ -117,8 +117,8 @@ impl Supervisor<'_> {
     fn wait(&self, task: &Watched, timeout_ms: u64) -> Result<(), SuperviseError> {
         let mut others: Vec<&dyn AsFd> = Vec::with_capacity(OTHERS_MAX);
         // The main process's end stays readable forever: once handled, it must not wake this thread again.
-        if task.family.status().is_none() {
-            others.push(&task.family);
+        if task.tree.status().is_none() {
+            others.push(&task.tree);
         }
         others.extend(task.keeper.iter().map(|keeper| keeper as &dyn AsFd));
         let flag = self.stopping.as_ref().and_then(Stopping::flag);

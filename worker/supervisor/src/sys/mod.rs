@@ -363,10 +363,10 @@ fn signal_set(signals: impl Iterator<Item = i32>) -> io::Result<libc::sigset_t> 
 /// # Errors
 /// Errors of the kernel.
 pub(crate) fn next_signal(signals: BorrowedFd<'_>) -> io::Result<Option<i32>> {
-    let mut told = [0u8; size_of::<libc::signalfd_siginfo>()];
-    match rustix::io::read(signals, &mut told) {
+    let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
+    match rustix::io::read(signals, &mut info) {
         Ok(_) => {
-            let [a, b, c, d, ..] = told;
+            let [a, b, c, d, ..] = info;
             Ok(Some(u32::from_ne_bytes([a, b, c, d]).cast_signed()))
         }
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_supervisors_of_earlier_builds_left_is_read() {
+    fn records_of_earlier_builds_are_read() {
         let home = tempfile::tempdir().unwrap();
         let directory = TaskDirectory::new(home.path().join("tasks/7-0-11"));
         fs::create_dir_all(directory.path()).unwrap();

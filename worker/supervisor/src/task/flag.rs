@@ -28,7 +28,7 @@ impl FlagFile {
     pub(crate) fn start(path: PathBuf, flag: PreemptFlag, until: MonotonicMs) -> io::Result<Self> {
         let wake = Wake::new()?;
         let written_wake = wake.clone();
-        let (tell_done, done) = sync_channel(1);
+        let (done_sender, done) = sync_channel(1);
         thread::Builder::new()
             .name("flag".to_owned())
             .stack_size(STACK_BYTES)
@@ -39,7 +39,7 @@ impl FlagFile {
                     log_error(&format!("writing the preempt flag failed: {error}"));
                 }
                 // The receiver may have given up waiting.
-                let _ = tell_done.send(());
+                let _ = done_sender.send(());
                 written_wake.raise();
             })?;
         Ok(Self { done, until, wake })

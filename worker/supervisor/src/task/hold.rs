@@ -79,7 +79,7 @@ impl Supervisor<'_> {
                 ..not_started("the lease expired before its gang was released")
             });
         }
-        self.pulse.into_iter().for_each(GuardedState::looked);
+        self.pulse.into_iter().for_each(GuardedState::clock_checked);
         self.wake_at(self.lease.deadline());
         let until_over = self.lease.deadline().since(now);
         let timeout_ms = until_over.clamp(1, milliseconds(LEASE_TICK));
@@ -95,7 +95,7 @@ impl Supervisor<'_> {
                 Incoming::Agent(AgentRequest::Begin { master_port }) => {
                     released = Some(master_port);
                 }
-                Incoming::Agent(request) => self.obey(request),
+                Incoming::Agent(request) => self.handle_agent_request(request),
                 Incoming::Task(connection, _) => {
                     let answer = ControlAnswer::refused("the task has not begun");
                     self.connections.answer(connection, &answer);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_else_reserves_a_reserved_port_and_a_task_may_listen_on_it() {
+    fn a_reserved_port_is_reserved_once_and_the_task_may_listen_on_it() {
         let first = ReservedPort::from(27_113).unwrap();
         let second = ReservedPort::from(first.port()).unwrap();
         assert_ne!(first.port(), second.port());

@@ -179,10 +179,14 @@ fn spawn(program: Program, setup: ChildSetup) -> Result<Started, String> {
         return started.map_err(|error| start_failed(&command, &error));
     };
     start::program(&command, &path, &setup).map_err(|error| {
-        let words = start_failed(&command, &error);
+        let message = start_failed(&command, &error);
         // The file was found a moment ago: the interpreter in its first line is missing.
         let is_jobs = error.kind() == io::ErrorKind::NotFound;
-        if is_jobs { not_there(&words) } else { words }
+        if is_jobs {
+            not_there(&message)
+        } else {
+            message
+        }
     })
 }
 
@@ -193,8 +197,8 @@ fn start_failed(command: &Command, error: &io::Error) -> String {
 
 /// Formats an error about something that the job names and that does not exist, so that the host is not taken
 /// for faulty.
-pub(crate) fn not_there(words: &str) -> String {
-    format!("{MISSING_FILE}: {words}")
+pub(crate) fn not_there(message: &str) -> String {
+    format!("{MISSING_FILE}: {message}")
 }
 
 /// Resolves the program. A program of the host must be executable; a container's is resolved in its image.
@@ -225,10 +229,14 @@ fn find_program(
             path: Some(path),
         }),
         Err(error) => {
-            let words = start_failed(&command, &error);
+            let message = start_failed(&command, &error);
             let is_named = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied];
             let is_jobs = is_named.contains(&error.kind());
-            Err(if is_jobs { not_there(&words) } else { words })
+            Err(if is_jobs {
+                not_there(&message)
+            } else {
+                message
+            })
         }
     }
 }
@@ -254,7 +262,7 @@ pub(crate) fn working_directory(
         .identity
         .acting(|| Ok(fs::metadata(path.join("."))?.is_dir()));
     let shown = path.display();
-    let words = match &is_there {
+    let message = match &is_there {
         Ok(true) => return Ok(path),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => format!(
             "the working directory `{shown}` is not open to the account of the task: {error}"
@@ -268,7 +276,11 @@ pub(crate) fn working_directory(
     };
     // The task's own folder is created by its host.
     let is_named = spec.assignment.working_directory.is_some();
-    Err(if is_named { not_there(&words) } else { words })
+    Err(if is_named {
+        not_there(&message)
+    } else {
+        message
+    })
 }
 
 /// Whether the error means that the folder does not exist, and not that the file system is broken.

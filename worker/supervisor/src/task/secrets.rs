@@ -123,13 +123,17 @@ pub(crate) fn remove(folder: Option<&Path>) {
 /// Reads a secret from the host's folder.
 fn find(secret: &Secret, spec: &TaskSpec) -> Result<Vec<u8>, String> {
     let Some(source) = &spec.secrets.source else {
-        let words = "this host has no folder of secrets (secrets_dir)";
-        return Err(not_there(&failed(secret, words)));
+        let message = "this host has no folder of secrets (secrets_dir)";
+        return Err(not_there(&failed(secret, message)));
     };
     read(&source.join(&secret.name)).map_err(|error| {
-        let words = failed(secret, &error.to_string());
+        let message = failed(secret, &error.to_string());
         let is_missing = error.kind() == io::ErrorKind::NotFound;
-        if is_missing { not_there(&words) } else { words }
+        if is_missing {
+            not_there(&message)
+        } else {
+            message
+        }
     })
 }
 

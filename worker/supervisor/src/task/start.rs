@@ -131,7 +131,7 @@ impl<'task> Image<'task> {
         let given = command.get_args();
         let rest = given.map(text).collect::<io::Result<Vec<CString>>>()?;
         let with_rest = |first: &[&OsStr]| -> io::Result<Vec<CString>> {
-            let first = first.iter().map(|word| text(word));
+            let first = first.iter().map(|argument| text(argument));
             first.chain(rest.iter().cloned().map(Ok)).collect()
         };
         let environment = command.get_envs().filter_map(|(name, value)| {

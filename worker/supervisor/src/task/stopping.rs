@@ -84,35 +84,35 @@ impl Stopping {
     }
 
     /// When [`Self::act`] is needed next.
-    pub(crate) fn until(&self) -> Option<MonotonicMs> {
+    pub(crate) fn next_due(&self) -> Option<MonotonicMs> {
         match &self.flag {
             Some(flag) => Some(flag.until()),
-            None => self.plan.until(),
+            None => self.plan.next_due(),
         }
     }
 
     /// Sends the signals that are due.
-    pub(crate) fn act(&mut self, now: MonotonicMs, family: &ProcessTree) {
+    pub(crate) fn act(&mut self, now: MonotonicMs, tree: &ProcessTree) {
         self.flag.take_if(|flag| flag.is_settled(now));
         if self.flag.is_some() {
             return;
         }
         for step in self.plan.due(now) {
             match step {
-                Step::Warn(warning) => warn(family, warning),
-                Step::Terminate => family.terminate(),
+                Step::Warn(warning) => warn(tree, warning),
+                Step::Terminate => tree.terminate(),
             }
         }
     }
 }
 
 /// Sends the signal of the job's choice.
-fn warn(family: &ProcessTree, warning: StopWarning) {
+fn warn(tree: &ProcessTree, warning: StopWarning) {
     // `spec::validate` admits only real signals; an unknown one must not prevent the rest.
     let Some(signal) = Signal::from_named_raw(warning.signal) else {
         return;
     };
-    family.signal(signal, warning.to_all);
+    tree.signal(signal, warning.to_all);
 }
 
 /// Schedule of the signals.
@@ -168,7 +168,7 @@ impl Plan {
         }
     }
 
-    fn until(&self) -> Option<MonotonicMs> {
+    fn next_due(&self) -> Option<MonotonicMs> {
         let warn_at = self.warn.map(|(at, _)| at);
         warn_at.into_iter().chain(self.terminate_at).min()
     }
@@ -208,17 +208,17 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_does_not_listen_is_terminated_at_once() {
+    fn a_task_that_watches_no_stop_receives_sigterm_at_once() {
         let mut plan = Plan::new(START, 30_000, None, false);
         assert_eq!(plan.due(START), [Step::Terminate]);
-        assert_eq!(plan.until(), None);
+        assert_eq!(plan.next_due(), None);
     }
 
     #[test]
-    fn a_task_that_listens_has_time_until_it_has_saved() {
+    fn a_task_that_watches_for_a_stop_has_time_until_it_has_saved() {
         let mut plan = Plan::new(START, 30_000, None, true);
         assert_eq!(plan.due(START.after(22_499)), []);
-        assert_eq!(plan.until(), Some(START.after(22_500)));
+        assert_eq!(plan.next_due(), Some(START.after(22_500)));
         plan.saved(START.after(3_000));
         assert_eq!(plan.due(START.after(3_000)), [Step::Terminate]);
     }
@@ -227,13 +227,13 @@ mod tests {
     fn the_jobs_signal_comes_its_lead_before_the_end_and_sigterm_after_it() {
         let warning = usr1(Some(60_000));
         let mut plan = Plan::new(START, 120_000, Some(warning), false);
-        assert_eq!(plan.until(), Some(START.after(60_000)));
+        assert_eq!(plan.next_due(), Some(START.after(60_000)));
         assert_eq!(plan.due(START.after(60_000)), [Step::Warn(warning)]);
         assert_eq!(plan.due(START.after(109_999)), []);
         assert_eq!(plan.due(START.after(110_000)), [Step::Terminate]);
         // Without a lead at once; with a very short one, still before SIGTERM.
         assert_eq!(
-            Plan::new(START, 8_000, Some(usr1(None)), false).until(),
+            Plan::new(START, 8_000, Some(usr1(None)), false).next_due(),
             Some(START)
         );
         let short = usr1(Some(1_000));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_saved_is_not_asked_any_more() {
+    fn a_task_that_has_saved_is_not_asked_again() {
         let mut plan = Plan::new(START, 120_000, Some(usr1(Some(60_000))), false);
         plan.saved(START.after(1));
         assert_eq!(plan.due(START.after(1)), [Step::Terminate]);

@@ -78,7 +78,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Sets the current step.
-    pub(crate) fn said(&mut self, step: u64, now: MonotonicMs) {
+    pub(crate) fn set(&mut self, step: u64, now: MonotonicMs) {
         if self.newest.replace(step) != Some(step) && self.due.is_none() {
             let due = self
                 .reported_at
@@ -87,13 +87,13 @@ impl Progress {
         }
     }
 
-    /// When [`Self::news`] has something to report.
+    /// When [`Self::take_due`] has something to report.
     pub(crate) const fn due(&self) -> Option<MonotonicMs> {
         self.due
     }
 
     /// The step that is due to be reported now.
-    pub(crate) fn news(&mut self, now: MonotonicMs) -> Option<u64> {
+    pub(crate) fn take_due(&mut self, now: MonotonicMs) -> Option<u64> {
         self.due.take_if(|due| *due <= now)?;
         self.reported_at = Some(now);
         self.newest
@@ -128,22 +128,22 @@ mod tests {
     const START: MonotonicMs = MonotonicMs(1_000);
 
     #[test]
-    fn progress_is_told_at_once_and_then_now_and_then() {
+    fn progress_is_reported_at_once_and_then_at_intervals() {
         let mut progress = Progress::default();
-        progress.said(1, START);
-        assert_eq!(progress.news(START), Some(1));
-        progress.said(2, START.after(1));
-        progress.said(3, START.after(2));
-        assert_eq!(progress.news(START.after(3)), None);
+        progress.set(1, START);
+        assert_eq!(progress.take_due(START), Some(1));
+        progress.set(2, START.after(1));
+        progress.set(3, START.after(2));
+        assert_eq!(progress.take_due(START.after(3)), None);
         assert_eq!(
             progress.due(),
             Some(START.after(PROGRESS_REPORT_INTERVAL_MS))
         );
         assert_eq!(
-            progress.news(START.after(PROGRESS_REPORT_INTERVAL_MS)),
+            progress.take_due(START.after(PROGRESS_REPORT_INTERVAL_MS)),
             Some(3)
         );
-        progress.said(3, START.after(PROGRESS_REPORT_INTERVAL_MS + 1));
+        progress.set(3, START.after(PROGRESS_REPORT_INTERVAL_MS + 1));
         assert_eq!(progress.due(), None);
     }
 

@@ -60,10 +60,10 @@ impl HangingFolder {
         }
         let ends = Arc::new(AtomicBool::new(false));
         let hangs = Arc::new(AtomicBool::new(false));
-        let (seen, told) = (Arc::clone(&ends), Arc::clone(&hangs));
+        let (should_end, is_hanging) = (Arc::clone(&ends), Arc::clone(&hangs));
         let server = std::thread::Builder::new()
             .name("hanging".to_owned())
-            .spawn(move || serve(device, &seen, &told))?;
+            .spawn(move || serve(device, &should_end, &is_hanging))?;
         Ok(Self {
             path: path.to_owned(),
             ends,

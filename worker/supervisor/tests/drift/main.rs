@@ -85,11 +85,11 @@ fn a_slow_clock_does_not_lengthen_a_lease() {
     };
     let began = raw();
     let mut rig = Rig::start(script("sleep 1000"), LEASE_MS);
-    let task = rig.hear_started();
+    let task = rig.receive_started();
     eventually("the task's death", || !task.is_alive());
     let lived = raw() - began;
     drop(slow);
-    assert!(rig.hear_exit().lease_expired);
+    assert!(rig.receive_exit().lease_expired);
     assert!(lived < DEAD_BY, "{lived:?}");
     assert!(lived > DEAD_BY / 2, "{lived:?}");
 }

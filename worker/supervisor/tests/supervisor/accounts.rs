@@ -10,7 +10,7 @@ use muster_model::spec::{Secret, SecretForm};
 use muster_supervisor::exec::{ExecAnswer, ExecRequest};
 use muster_supervisor::{Account, TaskDirectory, TaskSpec};
 
-use crate::exec::{ask, hear};
+use crate::exec::{ask, receive_answer};
 use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script, skipped};
 
 /// A directory on every host that is a file system in memory.
@@ -71,7 +71,7 @@ fn secrets_are_the_accounts_and_nobody_elses() {
     let Some(mut rig) = rig else {
         return;
     };
-    let exit = rig.hear_exit();
+    let exit = rig.receive_exit();
     let output = String::from_utf8(rig.output()).unwrap();
     assert_eq!(
         output,
@@ -102,7 +102,7 @@ fn secrets_are_not_put_where_something_lies_already() {
     let Some(mut rig) = nobodys("true", |spec| give_key(spec, source.path(), &target)) else {
         return;
     };
-    let error = rig.hear_exit().start_error.unwrap();
+    let error = rig.receive_exit().start_error.unwrap();
     assert!(error.contains("target: File exists"), "{error}");
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
     assert_eq!(fs::metadata(&theirs).unwrap().uid(), 0);
@@ -110,7 +110,7 @@ fn secrets_are_not_put_where_something_lies_already() {
 }
 
 #[test]
-fn a_command_beside_a_task_begins_where_its_account_may_be() {
+fn a_command_beside_a_task_starts_in_a_folder_that_its_account_may_enter() {
     let place = tempfile::tempdir().unwrap();
     let close = |mode| fs::set_permissions(place.path(), Permissions::from_mode(mode)).unwrap();
     close(0o755);
@@ -134,11 +134,11 @@ fn a_command_beside_a_task_begins_where_its_account_may_be() {
         );
         drop(writer);
         let mut text = String::new();
-        let heard = hear(&socket).unwrap();
+        let first = receive_answer(&socket).unwrap();
         File::from(OwnedFd::from(reader))
             .read_to_string(&mut text)
             .unwrap();
-        (heard, text)
+        (first, text)
     };
     let there = format!("{}\n", place.path().display());
     assert_eq!(answer(), (ExecAnswer::Started, there));
@@ -152,7 +152,7 @@ fn a_command_beside_a_task_begins_where_its_account_may_be() {
 }
 
 #[test]
-fn what_an_account_may_not_start_is_said_before_anything_begins() {
+fn a_program_that_the_account_may_not_run_is_refused_before_the_start() {
     let Some(mut rig) = nobodys("true", |spec| {
         let home = spec.log_directory.parent().unwrap();
         let program = home.join("tool");
@@ -162,7 +162,7 @@ fn what_an_account_may_not_start_is_said_before_anything_begins() {
     }) else {
         return;
     };
-    let error = rig.hear_exit().start_error.unwrap();
+    let error = rig.receive_exit().start_error.unwrap();
     assert!(error.contains("tool` failed: Permission denied"), "{error}");
 }
 
@@ -171,7 +171,7 @@ fn a_refused_task_starts_nothing() {
     let mut rig = Rig::start_spec(script("echo > ran"), LONG_LEASE_MS, |spec| {
         spec.identity.refusal = Some("NO_ACCOUNT: no account ada".to_owned());
     });
-    let error = rig.hear_exit().start_error;
+    let error = rig.receive_exit().start_error;
     assert_eq!(error.as_deref(), Some("NO_ACCOUNT: no account ada"));
     assert!(!rig.directory.scratch().join("ran").exists());
 }

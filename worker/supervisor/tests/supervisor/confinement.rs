@@ -37,7 +37,7 @@ fn gone(paths: &[PathBuf]) -> bool {
 }
 
 /// Content of the first existing file.
-fn said(paths: &[PathBuf], names: &[&str]) -> String {
+fn file_content(paths: &[PathBuf], names: &[&str]) -> String {
     let files = paths
         .iter()
         .flat_map(|path| names.iter().map(|name| path.join(name)));
@@ -51,7 +51,7 @@ fn a_task_is_in_its_cgroups_and_they_leave_nothing() {
     let text = "while [ ! -s runaway ]; do sleep 0.01; done; cat /proc/self/cgroup";
     let mut rig = start(script(&format!("{RUNAWAY} {text}")), &paths);
     let runaway = rig.scratch_file("runaway");
-    assert_eq!(rig.hear_exit().code, Some(0));
+    assert_eq!(rig.receive_exit().code, Some(0));
     assert!(is_gone(&runaway));
     // Hosts without usable cgroups still run tasks.
     if let Some(path) = paths.first() {
@@ -63,21 +63,21 @@ fn a_task_is_in_its_cgroups_and_they_leave_nothing() {
 }
 
 #[test]
-fn a_memory_limit_ends_the_task_and_is_told_with_its_peak() {
+fn a_memory_limit_ends_the_task_and_is_reported_with_its_peak() {
     let Some(paths) = cgroups("memory", &[Controller::Memory]) else {
         return;
     };
     let mut task = script("head -c 200000000 /dev/zero | tail -c 150000000 | wc -c; sleep 1000");
     task.memory_mib = 32;
     let mut rig = start(task, &paths);
-    rig.hear_started();
+    rig.receive_started();
     eventually("the end of the memory", || {
-        said(&paths, &["memory.events", "memory.oom_control"])
+        file_content(&paths, &["memory.events", "memory.oom_control"])
             .lines()
             .any(|line| line.starts_with("oom_kill ") && line != "oom_kill 0")
     });
-    rig.say(&stop(0));
-    let exit = rig.hear_exit();
+    rig.send(&stop(0));
+    let exit = rig.receive_exit();
     let memory = exit.memory.unwrap();
     assert!(exit.out_of_memory, "{exit:?}");
     assert_eq!(memory.limit_bytes, 32 << 20);
@@ -91,13 +91,13 @@ fn a_memory_limit_ends_the_task_and_is_told_with_its_peak() {
 }
 
 #[test]
-fn a_task_that_the_kernel_killed_itself_says_so() {
+fn a_task_killed_by_the_kernel_is_reported_as_such() {
     let Some(paths) = cgroups("oom", &[Controller::Memory]) else {
         return;
     };
     let mut task = script("exec dd if=/dev/zero of=/dev/null bs=150000000 count=1");
     task.memory_mib = 16;
-    let exit = start(task, &paths).hear_exit();
+    let exit = start(task, &paths).receive_exit();
     assert!(exit.out_of_memory, "{exit:?}");
     assert_eq!(
         (exit.signal, exit.sender),
@@ -106,8 +106,8 @@ fn a_task_that_the_kernel_killed_itself_says_so() {
 }
 
 #[test]
-fn a_signal_of_somebody_else_is_told_from_ours() {
-    let exit = start(script("kill -9 $$"), &[]).hear_exit();
+fn a_signal_of_another_sender_is_distinguished_from_ours() {
+    let exit = start(script("kill -9 $$"), &[]).receive_exit();
     assert_eq!(
         (exit.signal, exit.sender),
         (Some(9), Some(SignalSender::Other))
@@ -115,13 +115,13 @@ fn a_signal_of_somebody_else_is_told_from_ours() {
 }
 
 #[test]
-fn a_limit_of_processes_refuses_them_and_is_told() {
+fn a_process_limit_refuses_further_processes_and_is_reported() {
     let Some(paths) = cgroups("pids", &[Controller::Pids]) else {
         return;
     };
     let mut task = script("for i in 1 2 3 4 5 6 7 8; do sleep 1000 & done; wait");
     task.execution.pids_max = Some(4);
-    let exit = start(task, &paths).hear_exit();
+    let exit = start(task, &paths).receive_exit();
     assert!(exit.evidence.contains("pids_max"), "{exit:?}");
     assert!(gone(&paths));
 }
@@ -130,7 +130,7 @@ fn a_limit_of_processes_refuses_them_and_is_told() {
 fn a_limit_of_processes_that_cannot_be_set_fails_the_start() {
     let mut task = script("sleep 1000");
     task.execution.pids_max = Some(4);
-    let error = start(task, &[]).hear_exit().start_error.unwrap();
+    let error = start(task, &[]).receive_exit().start_error.unwrap();
     assert!(
         error.contains("no usable cgroup controller `pids`"),
         "{error}"
@@ -152,13 +152,13 @@ fn cpus_are_a_weight_and_only_if_wanted_a_limit() {
             spec.confinement.cgroups.clone_from(&paths);
             spec.confinement.cpu_quota = quota;
         });
-        rig.hear_started();
-        let weight = said(&paths, &["cpu.weight", "cpu.shares"]);
+        rig.receive_started();
+        let weight = file_content(&paths, &["cpu.weight", "cpu.shares"]);
         assert!(["59", "1536"].contains(&weight.as_str()), "{weight}");
-        let limit = said(&paths, &["cpu.max", "cpu.cfs_quota_us"]);
+        let limit = file_content(&paths, &["cpu.max", "cpu.cfs_quota_us"]);
         assert!(limits.contains(&limit.as_str()), "{quota}: {limit}");
         std::fs::write(rig.directory.scratch().join("done"), "").unwrap();
-        assert_eq!(rig.hear_exit().code, Some(0));
+        assert_eq!(rig.receive_exit().code, Some(0));
     }
 }
 
@@ -185,7 +185,7 @@ fn keeps_from_a_device(paths: &[PathBuf]) {
             [(195, 0), (1, 7), (195, 1)].map(|(major, minor)| DeviceNumber { major, minor });
         spec.confinement.devices_denied = others.to_vec();
     });
-    assert_eq!(rig.hear_exit().code, Some(0));
+    assert_eq!(rig.receive_exit().code, Some(0));
     let output = String::from_utf8(rig.output()).unwrap();
     assert!(!output.contains("No space left"), "{output}");
 }
@@ -207,7 +207,7 @@ fn a_bound_task_runs_on_its_cpus_alone() {
                 nodes: vec![0],
             });
         });
-        assert_eq!(rig.hear_exit().code, Some(0));
+        assert_eq!(rig.receive_exit().code, Some(0));
         let output = String::from_utf8(rig.output()).unwrap();
         let mut lines = output.lines();
         let cpus = format!("Cpus_allowed_list:\t{last}");
@@ -226,7 +226,7 @@ fn a_promised_limit_that_cannot_be_set_fails_the_start() {
     // Looks like a cgroup whose limit is not writable.
     std::fs::create_dir_all(path.join("memory.max")).unwrap();
     let mut rig = start(script("sleep 1000"), &[path]);
-    let error = rig.hear_exit().start_error.unwrap();
+    let error = rig.receive_exit().start_error.unwrap();
     assert!(
         error.contains("setting the memory limit of 64 MiB"),
         "{error}"
@@ -240,7 +240,7 @@ fn a_cgroup_that_cannot_be_made_fails_the_start_and_leaves_nothing() {
     let (made, refused) = (home.path().join("made"), home.path().join("file/below"));
     std::fs::write(home.path().join("file"), "").unwrap();
     let mut rig = start(script("sleep 1000"), &[made.clone(), refused]);
-    let error = rig.hear_exit().start_error.unwrap();
+    let error = rig.receive_exit().start_error.unwrap();
     assert!(
         error.contains("creating the cgroup") && error.contains("file/below"),
         "{error}"
@@ -249,7 +249,7 @@ fn a_cgroup_that_cannot_be_made_fails_the_start_and_leaves_nothing() {
 }
 
 #[test]
-fn version_1_without_kill_files_loses_nobody_to_forks() {
+fn version_1_without_kill_files_kills_forked_processes_too() {
     let freezer = Path::new("/sys/fs/cgroup/freezer");
     if !freezer.join("cgroup.procs").exists() {
         return;
@@ -260,8 +260,8 @@ fn version_1_without_kill_files_loses_nobody_to_forks() {
     let text = "n() { sleep 0.01; n & }; for i in 1 2 3 4 5 6 7 8; do n & done; echo ready > ready; sleep 1000";
     let mut rig = start(script(text), std::slice::from_ref(&path));
     rig.scratch_file("ready");
-    rig.say(&stop(0));
-    rig.hear_exit();
+    rig.send(&stop(0));
+    rig.receive_exit();
     assert!(!rig.lives() && !path.exists());
 }
 
@@ -277,7 +277,7 @@ fn the_kernels_limits_are_the_jobs() {
         (UlimitKind::Core, limit(0, 0)),
     ]);
     let mut rig = start(task, &[]);
-    assert_eq!(rig.hear_exit().code, Some(0));
+    assert_eq!(rig.receive_exit().code, Some(0));
     assert_eq!(rig.output(), b"100\n200\n0\n");
 }
 
@@ -289,7 +289,7 @@ fn a_limit_that_the_host_does_not_allow_is_named() {
         hard: None,
     };
     task.execution.ulimits = BTreeMap::from([(UlimitKind::Nofile, endless)]);
-    let error = start(task, &[]).hear_exit().start_error.unwrap();
+    let error = start(task, &[]).receive_exit().start_error.unwrap();
     assert!(
         error.contains("`nofile` of unlimited is over what this host allows"),
         "{error}"
@@ -331,19 +331,19 @@ fn secrets_are_in_memory_for_the_task_alone_and_go_with_it() {
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&target), mode(&target.join("key"))), (0o700, 0o400));
     let supervisor = rig.directory.supervisor().unwrap().unwrap();
-    let words = std::fs::read_to_string(format!("/proc/{}/cmdline", supervisor.pid)).unwrap();
+    let arguments = std::fs::read_to_string(format!("/proc/{}/cmdline", supervisor.pid)).unwrap();
     let spec = std::fs::read_to_string(rig.directory.path().join("spec.json")).unwrap();
-    assert!(!words.contains("s3cret") && !spec.contains("s3cret"));
+    assert!(!arguments.contains("s3cret") && !spec.contains("s3cret"));
     std::fs::write(rig.directory.scratch().join("done"), "").unwrap();
-    assert_eq!(rig.hear_exit().code, Some(0));
+    assert_eq!(rig.receive_exit().code, Some(0));
     assert!(!target.exists());
 }
 
 #[test]
-fn a_secret_that_cannot_be_given_fails_the_start_without_a_word_of_it() {
+fn an_unavailable_secret_fails_the_start_and_its_value_appears_nowhere() {
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (mut rig, source) = start_with_secrets("sleep 1000", &disk.path().join("secrets"));
-    let error = rig.hear_exit().start_error.unwrap();
+    let error = rig.receive_exit().start_error.unwrap();
     assert!(
         error.contains("`key`") && error.contains("run_dir"),
         "{error}"
@@ -356,7 +356,7 @@ fn a_secret_that_cannot_be_given_fails_the_start_without_a_word_of_it() {
         name: "token".to_owned(),
         form: SecretForm::Variable("TOKEN".to_owned()),
     }];
-    let exit = start(task, &[]).hear_exit();
+    let exit = start(task, &[]).receive_exit();
     assert!(exit.is_missing_file(), "{exit:?}");
     let error = exit.start_error.unwrap();
     assert!(error.contains("no folder of secrets"), "{error}");

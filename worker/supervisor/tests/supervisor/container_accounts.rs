@@ -23,7 +23,7 @@ fn nobody() -> Option<Account> {
 }
 
 #[test]
-fn what_an_account_puts_in_the_place_of_its_folders_is_not_given_away() {
+fn files_that_an_account_puts_in_place_of_its_folders_keep_their_owner() {
     let Some(nobody) = nobody() else {
         return;
     };
@@ -55,7 +55,7 @@ fn what_an_account_puts_in_the_place_of_its_folders_is_not_given_away() {
             spec.identity.account = Some(nobody.clone());
             spec.identity.any_container_user = true;
         });
-        let error = rig.hear_exit().start_error.unwrap();
+        let error = rig.receive_exit().start_error.unwrap();
         assert!(error.contains("that is all"), "{error}");
         let link = fs::symlink_metadata(rig.directory.control_socket()).unwrap();
         assert!(link.is_symlink());
@@ -96,7 +96,7 @@ fn start_with_mount(
 }
 
 #[test]
-fn an_engine_is_told_of_a_mount_without_links() {
+fn an_engine_receives_mount_paths_without_symbolic_links() {
     let Some(nobody) = nobody() else {
         return;
     };
@@ -106,7 +106,7 @@ fn an_engine_is_told_of_a_mount_without_links() {
     fs::create_dir(&folder).unwrap();
     symlink(&folder, &link).unwrap();
     let (mut rig, engine) = start_with_mount(&nobody, &link, || {});
-    let exit = rig.hear_exit();
+    let exit = rig.receive_exit();
     assert_eq!((exit.code, exit.start_error), (Some(0), None));
     let body = engine.body_of("POST /containers/create");
     let mounts = body["HostConfig"]["Mounts"].as_array().unwrap();
@@ -130,7 +130,7 @@ fn a_container_is_not_started_whose_mount_was_replaced_while_it_was_made() {
         fs::remove_dir(&place).unwrap();
         symlink(&closed, &place).unwrap();
     });
-    let error = rig.hear_exit().start_error.unwrap();
+    let error = rig.receive_exit().start_error.unwrap();
     assert!(error.starts_with("CONTAINER_MOUNT_CHANGED: "), "{error}");
     assert!(error.contains(&folder.display().to_string()), "{error}");
     assert!(engine.was_asked("POST /containers/create"));

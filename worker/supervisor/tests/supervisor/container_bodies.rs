@@ -48,14 +48,14 @@ impl Api {
             spec.engine = Some(access(&engine.socket()));
             change(spec);
         });
-        let error = rig.hear_exit().start_error.unwrap();
+        let error = rig.receive_exit().start_error.unwrap();
         assert!(error.contains("that is all"), "{error}");
         engine.body_of(&format!("POST {}", self.target))
     }
 }
 
 #[test]
-fn an_engine_is_told_what_a_container_is_held_to() {
+fn an_engine_receives_the_limits_of_a_container() {
     let body = |api: &Api, cpu_quota| {
         let mut task = contained("true");
         (task.memory_mib, task.cpus_milli) = (64, 1_500);
@@ -109,7 +109,7 @@ fn body_of_all(api: &Api, source: &Path, target: &Path) -> Value {
 }
 
 #[test]
-fn an_engine_is_told_where_and_as_whom_a_container_runs() {
+fn an_engine_receives_the_working_directory_and_user_of_a_container() {
     let source = tempfile::tempdir().unwrap();
     std::fs::write(source.path().join("key"), "s3cret-key\n").unwrap();
     let target = PathBuf::from(MEMORY).join(format!("muster-test-bodies-{}", std::process::id()));
@@ -122,7 +122,7 @@ fn an_engine_is_told_where_and_as_whom_a_container_runs() {
         host["DeviceRequests"],
         json!([{"Driver": "cdi", "DeviceIDs": [device]}])
     );
-    let told = [
+    let sent = [
         "CpusetCpus",
         "CpusetMems",
         "PidsLimit",
@@ -131,7 +131,7 @@ fn an_engine_is_told_where_and_as_whom_a_container_runs() {
         "ShmSize",
     ];
     assert_eq!(
-        told.map(|name| &host[name]),
+        sent.map(|name| &host[name]),
         [
             &json!("0"),
             &json!("0"),
@@ -234,6 +234,6 @@ fn a_container_that_may_become_root_is_refused_to_an_account() {
         spec.engine = Some(access(&engine.socket()));
         spec.identity.account = Account::find("nobody").unwrap();
     });
-    let error = rig.hear_exit().start_error.unwrap();
+    let error = rig.receive_exit().start_error.unwrap();
     assert!(error.starts_with("CONTAINER_USER_REFUSED"), "{error}");
 }

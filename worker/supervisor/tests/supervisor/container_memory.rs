@@ -32,7 +32,7 @@ fn start(text: &str, engine: &Path, cgroups: &[PathBuf]) -> Rig {
 
 /// Runs such a script to its end.
 fn end_of(text: &str, engine: &Path, cgroups: &[PathBuf]) -> Exit {
-    start(text, engine, cgroups).hear_exit()
+    start(text, engine, cgroups).receive_exit()
 }
 
 /// An engine with the systemd cgroup driver, and a container that is killed, for lack of memory or not.
@@ -59,7 +59,7 @@ fn killing(out_of_memory: bool) -> FakeEngine {
 }
 
 /// Report of an end by SIGKILL: whether the limit was reached, the sender of the signal, and the memory.
-fn told(exit: &Exit) -> (bool, Option<SignalSender>, Option<MemoryUsage>) {
+fn memory_report(exit: &Exit) -> (bool, Option<SignalSender>, Option<MemoryUsage>) {
     assert_eq!((exit.signal, &exit.start_error), (Some(SIGKILL), &None));
     (exit.out_of_memory, exit.sender, exit.memory)
 }
@@ -74,21 +74,24 @@ fn a_container_elsewhere_that_ran_out_of_memory_met_its_own_limit() {
     let all = (true, Some(SignalSender::Kernel), Some(met));
     let runner = cgroups("elsewhere-oom", &[Controller::Memory]).unwrap_or_default();
     let exit = end_of("true", &engine.socket(), &runner);
-    assert_eq!(told(&exit), all);
+    assert_eq!(memory_report(&exit), all);
     // The result does not depend on whether the runner has a cgroup.
-    assert_eq!(told(&end_of("true", &engine.socket(), &[])), all);
+    assert_eq!(memory_report(&end_of("true", &engine.socket(), &[])), all);
 }
 
 #[test]
-fn of_a_container_elsewhere_the_runners_memory_is_not_told() {
+fn memory_of_the_runner_is_not_reported_for_a_container_outside_its_cgroup() {
     let engine = killing(false);
     let runner = cgroups("elsewhere", &[Controller::Memory]).unwrap_or_default();
     let exit = end_of("true", &engine.socket(), &runner);
-    assert_eq!(told(&exit), (false, Some(SignalSender::Other), None));
+    assert_eq!(
+        memory_report(&exit),
+        (false, Some(SignalSender::Other), None)
+    );
 }
 
 #[test]
-fn a_container_that_runs_out_of_memory_says_so_with_its_limit_and_peak() {
+fn a_container_that_runs_out_of_memory_is_reported_with_its_limit_and_peak() {
     let Some(podman) = Podman::start() else {
         return;
     };
@@ -105,12 +108,16 @@ fn a_container_that_runs_out_of_memory_says_so_with_its_limit_and_peak() {
     let mut alone = start(&waits, &podman.socket(), &[]);
     eventually("its first process is on record", || is_recorded(&alone));
     std::fs::write(alone.directory.scratch().join("go"), "").unwrap();
-    let alone = alone.hear_exit();
+    let alone = alone.receive_exit();
     let kernel = Some(SignalSender::Kernel);
-    assert_eq!(told(&alone), (true, kernel, Some(met)), "{alone:?}");
+    assert_eq!(
+        memory_report(&alone),
+        (true, kernel, Some(met)),
+        "{alone:?}"
+    );
     // Below the task's cgroup, at once.
     let below = end_of(GREEDY, &podman.socket(), &ours);
-    let (out_of_memory, sender, memory) = told(&below);
+    let (out_of_memory, sender, memory) = memory_report(&below);
     assert_eq!((out_of_memory, sender), (true, kernel), "{below:?}");
     let memory = memory.unwrap();
     assert_eq!(memory.limit_bytes, MEMORY_BYTES);

@@ -101,7 +101,7 @@ fn a_container_has_the_tasks_world_and_its_end_is_the_tasks() {
     let mut rig = start(task, &podman.socket());
     let evidence = "touch: /data/x: Read-only file system".to_owned();
     assert_eq!(
-        rig.hear_exit(),
+        rig.receive_exit(),
         Exit {
             evidence,
             ..ended(Some(3), None)
@@ -158,7 +158,7 @@ fn gpus_come_by_their_cdi_names_and_a_command_may_be_the_images() {
     asked.gpus = Some(format!("{kind}={{uuid}}"));
     asked.entrypoint = vec!["env".to_owned()];
     let mut rig = start(task.clone(), &podman.socket());
-    let exit = rig.hear_exit();
+    let exit = rig.receive_exit();
     let output = text_of(&rig);
     // Simulated GPUs are not devices.
     let mut simulated = Rig::start_spec(task, LONG_LEASE_MS, |spec| {
@@ -167,7 +167,7 @@ fn gpus_come_by_their_cdi_names_and_a_command_may_be_the_images() {
             ..access(&podman.socket())
         });
     });
-    let without = simulated.hear_exit();
+    let without = simulated.receive_exit();
     std::fs::remove_file(file).unwrap();
     assert_eq!(exit, ended(Some(0), None), "{output}");
     assert!(output.contains("GPU_SEEN=yes"), "{output}");
@@ -177,18 +177,18 @@ fn gpus_come_by_their_cdi_names_and_a_command_may_be_the_images() {
 }
 
 #[test]
-fn asked_to_stop_a_container_may_end_in_its_own_way() {
+fn a_container_that_is_asked_to_stop_may_choose_its_exit_code() {
     let Some(podman) = Podman::start() else {
         return;
     };
     let text = "trap 'echo asked; exit 7' TERM; echo ready; while true; do sleep 0.1; done";
     let mut rig = start(contained(text), &podman.socket());
     eventually("ready", || text_of(&rig).contains("ready"));
-    rig.say(&AgentRequest::Stop {
+    rig.send(&AgentRequest::Stop {
         reason: "preempt".to_owned(),
         grace_ms: 20_000,
     });
-    assert_eq!(rig.hear_exit(), ended(Some(7), None));
+    assert_eq!(rig.receive_exit(), ended(Some(7), None));
     assert!(text_of(&rig).contains("asked"));
     assert!(podman.containers().is_empty());
 }
@@ -214,7 +214,7 @@ fn the_jobs_own_signal_reaches_every_process_of_a_container_if_it_is_for_all() {
     eventually("its first process is on record", || {
         std::fs::read_to_string(&record).is_ok_and(|text| text.contains("start_ticks"))
     });
-    rig.say(&AgentRequest::Stop {
+    rig.send(&AgentRequest::Stop {
         reason: "cancel".to_owned(),
         grace_ms: 60_000,
     });
@@ -223,11 +223,11 @@ fn the_jobs_own_signal_reaches_every_process_of_a_container_if_it_is_for_all() {
         let text = std::fs::read_to_string(&got).unwrap_or_default();
         text.contains("main\n") && text.contains("child\n")
     });
-    rig.say(&AgentRequest::Stop {
+    rig.send(&AgentRequest::Stop {
         reason: "cancel".to_owned(),
         grace_ms: 1_000,
     });
-    rig.hear_exit();
+    rig.receive_exit();
 }
 
 /// A container that counts, and prints a line when it is asked to end.
@@ -243,7 +243,7 @@ fn count_of(rig: &Rig) -> u64 {
 /// Pauses a container that counts.
 fn suspend(rig: &mut Rig, podman: &Podman) {
     eventually("it counts", || count_of(rig) > 0);
-    rig.say(&AgentRequest::Suspend);
+    rig.send(&AgentRequest::Suspend);
     eventually("it is paused", || {
         let paused = ["ps", "--filter", "status=paused", "--quiet"];
         !podman.run(&paused).unwrap().trim().is_empty()
@@ -251,36 +251,36 @@ fn suspend(rig: &mut Rig, podman: &Podman) {
 }
 
 #[test]
-fn a_container_stands_still_until_its_task_goes_on() {
+fn a_container_is_paused_until_its_task_is_resumed() {
     let Some(podman) = Podman::start() else {
         return;
     };
     let mut rig = start(contained(COUNTING), &podman.socket());
     suspend(&mut rig, &podman);
     let still = count_of(&rig);
-    rig.say(&AgentRequest::Status);
-    while !matches!(rig.hear(), SupervisorMessage::Status { .. }) {}
+    rig.send(&AgentRequest::Status);
+    while !matches!(rig.receive(), SupervisorMessage::Status { .. }) {}
     assert_eq!(count_of(&rig), still, "something goes on");
-    rig.say(&AgentRequest::Resume);
+    rig.send(&AgentRequest::Resume);
     eventually("it goes on", || count_of(&rig) > still + 4);
     suspend(&mut rig, &podman);
-    rig.say(&AgentRequest::Stop {
+    rig.send(&AgentRequest::Stop {
         reason: "preempt".to_owned(),
         grace_ms: 20_000,
     });
-    assert_eq!(rig.hear_exit(), ended(Some(7), None));
+    assert_eq!(rig.receive_exit(), ended(Some(7), None));
     assert!(text_of(&rig).contains("asked"));
     assert!(podman.containers().is_empty());
 }
 
 #[test]
-fn a_container_that_stands_still_ends_with_its_lease() {
+fn a_paused_container_ends_with_its_lease() {
     let Some(podman) = Podman::start() else {
         return;
     };
     let mut rig = start_leased(contained(COUNTING), &podman.socket(), 6_000);
     suspend(&mut rig, &podman);
-    let exit = rig.hear_exit();
+    let exit = rig.receive_exit();
     assert!(
         exit.lease_expired && exit.signal == Some(SIGKILL),
         "{exit:?}"
@@ -304,7 +304,7 @@ fn a_container_that_a_signal_ends_ends_its_task_by_it() {
         sender: Some(SignalSender::Other),
         ..ended(None, Some(SIGTERM))
     };
-    assert_eq!(rig.hear_exit(), exit);
+    assert_eq!(rig.receive_exit(), exit);
 }
 
 #[test]
@@ -312,29 +312,29 @@ fn a_lease_that_runs_out_and_a_grace_that_ends_kill_what_ignores_all() {
     let Some(podman) = Podman::start() else {
         return;
     };
-    let deaf = "trap '' TERM; echo ready; while true; do sleep 0.1; done";
-    let mut rig = start_leased(contained(deaf), &podman.socket(), 4_000);
+    let ignores_term = "trap '' TERM; echo ready; while true; do sleep 0.1; done";
+    let mut rig = start_leased(contained(ignores_term), &podman.socket(), 4_000);
     eventually("ready", || text_of(&rig).contains("ready"));
-    let exit = rig.hear_exit();
+    let exit = rig.receive_exit();
     assert!(
         exit.lease_expired && exit.signal == Some(SIGKILL),
         "{exit:?}"
     );
     assert!(!rig.lives());
     assert!(podman.containers().is_empty());
-    let mut rig = start(contained(deaf), &podman.socket());
+    let mut rig = start(contained(ignores_term), &podman.socket());
     eventually("ready", || text_of(&rig).contains("ready"));
-    rig.say(&AgentRequest::Stop {
+    rig.send(&AgentRequest::Stop {
         reason: "preempt".to_owned(),
         grace_ms: 300,
     });
-    assert_eq!(rig.hear_exit().signal, Some(SIGKILL));
+    assert_eq!(rig.receive_exit().signal, Some(SIGKILL));
     assert!(!rig.lives());
     assert!(podman.containers().is_empty());
 }
 
 #[test]
-fn what_a_killed_supervisor_leaves_of_a_container_is_found_and_ended() {
+fn a_container_of_a_killed_supervisor_is_found_and_ended() {
     let Some(podman) = Podman::start() else {
         return;
     };
@@ -374,7 +374,7 @@ fn a_container_of_the_same_name_that_is_not_ours_is_left_alone() {
         ])
         .unwrap();
     let mut rig = start(contained("true"), &podman.socket());
-    let error = rig.hear_exit().start_error.unwrap();
+    let error = rig.receive_exit().start_error.unwrap();
     assert!(error.starts_with("CONTAINER_FAILED: "), "{error}");
     assert_eq!(end(&rig.directory).unwrap(), ContainerRemains::Nothing);
     assert_eq!(podman.containers(), ["muster-7-0-11"]);
@@ -396,29 +396,29 @@ fn an_engine_that_goes_away_takes_no_container_with_it() {
         text_of(&rig).contains("engine was unreachable")
     });
     std::fs::write(rig.directory.scratch().join("go"), "").unwrap();
-    assert_eq!(rig.hear_exit(), ended(Some(5), None));
+    assert_eq!(rig.receive_exit(), ended(Some(5), None));
     assert!(text_of(&rig).contains("again"));
 }
 
 #[test]
-fn a_container_that_is_killed_while_its_engine_is_away_is_gone_all_the_same() {
+fn a_container_is_killed_also_while_its_engine_is_unreachable() {
     let Some(mut podman) = Podman::start() else {
         return;
     };
-    let deaf = "trap '' TERM; echo ready; while true; do sleep 0.1; done";
-    let mut rig = start(contained(deaf), &podman.socket());
+    let ignores_term = "trap '' TERM; echo ready; while true; do sleep 0.1; done";
+    let mut rig = start(contained(ignores_term), &podman.socket());
     eventually("ready", || text_of(&rig).contains("ready"));
     podman.stop_serving();
-    rig.say(&AgentRequest::Stop {
+    rig.send(&AgentRequest::Stop {
         reason: "preempt".to_owned(),
         grace_ms: 0,
     });
-    assert_eq!(rig.hear_exit().signal, Some(SIGKILL));
+    assert_eq!(rig.receive_exit().signal, Some(SIGKILL));
     assert!(!rig.lives());
 }
 
 #[test]
-fn an_image_that_cannot_be_had_is_named_with_the_engines_words() {
+fn an_unavailable_image_is_named_with_the_engines_message() {
     let engine = FakeEngine::start(|request, stream| match request {
         request if request.starts_with("GET /images/") => {
             json(stream, 404, r#"{"message": "no such image"}"#);
@@ -435,15 +435,15 @@ fn an_image_that_cannot_be_had_is_named_with_the_engines_words() {
     let mut task = contained("true");
     container(&mut task).image = "registry.example.com:5000/team/train".to_owned();
     let error = start(task.clone(), &engine.socket())
-        .hear_exit()
+        .receive_exit()
         .start_error
         .unwrap();
-    for words in [
+    for expected in [
         "IMAGE_UNAVAILABLE",
         "registry.example.com:5000/team/train",
         "denied: log in first",
     ] {
-        assert!(error.contains(words), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
     let pulled =
         "POST /images/create?fromImage=registry.example.com%3A5000%2Fteam%2Ftrain&tag=latest";
@@ -451,7 +451,7 @@ fn an_image_that_cannot_be_had_is_named_with_the_engines_words() {
     assert!(!engine.was_asked("POST /containers"));
     container(&mut task).pull = PullPolicy::Never;
     let error = start(task, &engine.socket())
-        .hear_exit()
+        .receive_exit()
         .start_error
         .unwrap();
     assert!(error.contains("not present on the host"), "{error}");
@@ -482,7 +482,7 @@ fn an_engine_is_given_the_login_for_the_registry_of_an_image() {
                 ..access(&engine.socket())
             });
         });
-        let error = rig.hear_exit().start_error.unwrap();
+        let error = rig.receive_exit().start_error.unwrap();
         // Neither in messages nor on disk.
         for entry in std::fs::read_dir(rig.directory.path()).unwrap() {
             let text = std::fs::read(entry.unwrap().path()).unwrap_or_default();
@@ -502,12 +502,12 @@ fn an_engine_is_given_the_login_for_the_registry_of_an_image() {
     assert_eq!(engine.header_of(pulled, "X-Registry-Auth"), None);
     let missing = home.path().join("none.json");
     let error = pull("r.example.com/team/other:1", &missing);
-    let words = format!(
+    let expected = format!(
         "the login at the registry `r.example.com` cannot be read from {}: No such file",
         missing.display()
     );
     assert!(
-        error.starts_with("IMAGE_UNAVAILABLE") && error.contains(&words),
+        error.starts_with("IMAGE_UNAVAILABLE") && error.contains(&expected),
         "{error}"
     );
     assert!(!engine.was_asked("POST /images/create?fromImage=r.example.com%2Fteam%2Fother"));
@@ -528,8 +528,8 @@ fn a_slow_pull_can_be_stopped_and_leaves_nothing() {
     container(&mut task).pull = PullPolicy::Always;
     let mut rig = start(task, &engine.socket());
     eventually("a pull", || engine.was_asked("POST /images/create"));
-    assert!(matches!(rig.hear(), SupervisorMessage::Started { .. }));
-    rig.say(&AgentRequest::Stop {
+    assert!(matches!(rig.receive(), SupervisorMessage::Started { .. }));
+    rig.send(&AgentRequest::Stop {
         reason: "cancel".to_owned(),
         grace_ms: 20_000,
     });
@@ -537,12 +537,12 @@ fn a_slow_pull_can_be_stopped_and_leaves_nothing() {
         sender: Some(SignalSender::Supervisor),
         ..ended(None, Some(SIGTERM))
     };
-    assert_eq!(rig.hear_exit(), exit);
+    assert_eq!(rig.receive_exit(), exit);
     assert!(!engine.was_asked("POST /containers"));
 }
 
 #[test]
-fn what_an_engine_refuses_is_told_in_its_words() {
+fn a_refusal_of_the_engine_is_reported_with_its_message() {
     let engine = FakeEngine::start(|request, stream| match request {
         request if request.starts_with("POST /containers/create") => {
             json(stream, 500, r#"{"message": "unresolvable CDI devices"}"#);
@@ -550,11 +550,11 @@ fn what_an_engine_refuses_is_told_in_its_words() {
         request => ordinary(request, stream),
     });
     let error = start(contained("true"), &engine.socket())
-        .hear_exit()
+        .receive_exit()
         .start_error
         .unwrap();
-    let words = "CONTAINER_FAILED: creating the container: container engine: unresolvable CDI devices (500)";
-    assert_eq!(error, words);
+    let expected = "CONTAINER_FAILED: creating the container: container engine: unresolvable CDI devices (500)";
+    assert_eq!(error, expected);
 }
 
 #[test]
@@ -572,14 +572,14 @@ fn an_exit_code_that_stands_for_a_stop_ends_the_task_like_any_other() {
         request => ordinary(request, stream),
     });
     let mut rig = start(contained("true"), &engine.socket());
-    assert_eq!(rig.hear_exit(), ended(Some(147), None));
+    assert_eq!(rig.receive_exit(), ended(Some(147), None));
 }
 
 #[test]
-fn a_host_without_an_engine_says_so() {
+fn a_host_without_an_engine_reports_that() {
     let nowhere = Path::new("/nonexistent/engine.sock");
     let error = start(contained("true"), nowhere)
-        .hear_exit()
+        .receive_exit()
         .start_error
         .unwrap();
     assert!(
@@ -587,7 +587,7 @@ fn a_host_without_an_engine_says_so() {
         "{error}"
     );
     let mut rig = Rig::start(contained("true"), LONG_LEASE_MS);
-    let error = rig.hear_exit().start_error.unwrap();
+    let error = rig.receive_exit().start_error.unwrap();
     assert!(error.starts_with("NO_CONTAINER_ENGINE"), "{error}");
 }
 
@@ -612,22 +612,22 @@ fn stuck() -> FakeEngine {
 }
 
 #[test]
-fn what_cannot_be_ended_is_tried_seldom_in_the_long_run() {
+fn removal_is_retried_ever_less_often() {
     let engine = stuck();
     let mut rig = start(contained("true"), &engine.socket());
     eventually("an order", || engine.was_asked("POST /containers/c1/start"));
-    rig.say(&AgentRequest::Stop {
+    rig.send(&AgentRequest::Stop {
         reason: "cancel".to_owned(),
         grace_ms: 0,
     });
-    rig.looks_seldom();
+    rig.wait_until_checks_are_rare();
     assert!(rig.directory.exit().unwrap().is_none());
     std::fs::remove_file(engine.socket()).unwrap();
-    rig.hear_exit();
+    rig.receive_exit();
 }
 
 #[test]
-fn what_an_engine_may_be_starting_is_not_gone_before_the_engine_says_so() {
+fn a_container_that_may_be_starting_is_not_gone_until_the_engine_confirms_it() {
     let engine = stuck();
     let mut rig = start(contained("true"), &engine.socket());
     eventually("an order", || engine.was_asked("POST /containers/c1/start"));
@@ -664,15 +664,15 @@ fn a_member_of_a_gang_is_not_prepared_before_its_image_is_there() {
     task.rank.rank = 1;
     let mut rig = start(task, &engine.socket());
     eventually("a pull", || engine.was_asked("POST /images/create"));
-    rig.say(&AgentRequest::Status);
-    assert!(matches!(rig.hear(), SupervisorMessage::Status { .. }));
+    rig.send(&AgentRequest::Status);
+    assert!(matches!(rig.receive(), SupervisorMessage::Status { .. }));
     let_go.send(()).unwrap();
-    assert!(matches!(rig.hear(), SupervisorMessage::Prepared { .. }));
+    assert!(matches!(rig.receive(), SupervisorMessage::Prepared { .. }));
     assert!(!engine.was_asked("POST /containers"));
 }
 
 #[test]
-fn a_gang_whose_image_is_not_to_be_had_never_begins() {
+fn a_gang_whose_image_is_unavailable_never_begins() {
     let engine = FakeEngine::start(|request, stream| match request {
         request if request.starts_with("POST /images/create") => {
             json(stream, 500, r#"{"message": "the registry is down"}"#);
@@ -684,7 +684,7 @@ fn a_gang_whose_image_is_not_to_be_had_never_begins() {
     task.barrier = true;
     task.rank.world_size = 2;
     let error = start(task, &engine.socket())
-        .hear_exit()
+        .receive_exit()
         .start_error
         .unwrap();
     assert!(error.contains("the registry is down"), "{error}");

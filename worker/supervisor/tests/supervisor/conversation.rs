@@ -77,21 +77,21 @@ fn listening(extra: &str) -> TaskAssignment {
 #[test]
 fn the_time_of_a_save_runs_from_its_begin_to_its_commit() {
     let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     let mut control = Control::connect(&rig);
     let before = boottime_ms();
     control.done(r#"{"op":"begin","step":5,"epoch":11}"#);
     std::thread::park_timeout(std::time::Duration::from_millis(120));
     control.done(r#"{"op":"commit","step":5,"path":"/c/5"}"#);
     let took = boottime_ms() - before;
-    let SupervisorMessage::Checkpoint(report) = rig.hear() else {
+    let SupervisorMessage::Checkpoint(report) = rig.receive() else {
         panic!("no checkpoint");
     };
     let save_ms = report.save_ms.unwrap();
     assert!((100..=took).contains(&save_ms), "{save_ms} of {took} ms");
     // No `begin` preceded this commit.
     control.done(r#"{"op":"commit","step":6,"path":"/c/6"}"#);
-    let SupervisorMessage::Checkpoint(report) = rig.hear() else {
+    let SupervisorMessage::Checkpoint(report) = rig.receive() else {
         panic!("no checkpoint");
     };
     assert_eq!((report.step, report.save_ms), (6, None));
@@ -99,11 +99,11 @@ fn the_time_of_a_save_runs_from_its_begin_to_its_commit() {
 
 /// Ten hours between two failures and saves of some 100 ms: Young's time is some 90 s.
 #[test]
-fn a_first_attempt_hears_with_its_commit_how_often_it_had_better_save() {
+fn a_first_attempt_is_advised_of_a_checkpoint_interval_when_it_commits() {
     let mut task = script("sleep 1000");
     task.checkpoint_duties.mean_time_ms = Some(36_000_000);
     let mut rig = Rig::start(task, LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     let mut control = Control::connect(&rig);
     // The time of a save is not known yet.
     control.done(r#"{"op":"commit","step":4,"path":"/c/4"}"#);
@@ -112,7 +112,7 @@ fn a_first_attempt_hears_with_its_commit_how_often_it_had_better_save() {
     let answer = control.ask(r#"{"op":"commit","step":5,"path":"/c/5"}"#);
     assert!(answer.ok, "{answer:?}");
     let committed = loop {
-        if let SupervisorMessage::Checkpoint(report) = rig.hear()
+        if let SupervisorMessage::Checkpoint(report) = rig.receive()
             && report.step == 5
         {
             break report;
@@ -124,26 +124,26 @@ fn a_first_attempt_hears_with_its_commit_how_often_it_had_better_save() {
 }
 
 #[test]
-fn what_was_known_before_is_the_advice_of_one_who_measures_nothing() {
+fn an_attempt_without_measurements_gets_the_advice_known_before() {
     let mut task = script("sleep 1000");
     task.checkpoint_duties.mean_time_ms = Some(36_000_000);
     task.checkpoint_duties.interval_ms = Some(90_001);
     let mut rig = Rig::start(task, LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     let mut control = Control::connect(&rig);
     let answer = control.ask(r#"{"op":"commit","step":4,"path":"/c/4"}"#);
     assert_eq!((answer.ok, answer.interval_s), (true, Some(91)));
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_read_is_told_and_training_may_come_to_its_step_again() {
+fn a_damaged_checkpoint_is_reported_and_its_step_may_be_saved_again() {
     let mut task = script("sleep 1000");
     task.checkpoint = Some(CheckpointRef {
         step: 10,
         path: "/c/step_10".to_owned(),
     });
     let mut rig = Rig::start(task, LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     let mut control = Control::connect(&rig);
     let line = r#"{"op":"commit","step":8,"path":"/c/8"}"#;
     assert!(control.ask(line).error.unwrap().contains("not greater"));
@@ -152,7 +152,7 @@ fn a_checkpoint_that_cannot_be_read_is_told_and_training_may_come_to_its_step_ag
         step: 10,
         reason: "its digest differs".to_owned(),
     };
-    assert_eq!(rig.hear(), SupervisorMessage::Damaged(report.clone()));
+    assert_eq!(rig.receive(), SupervisorMessage::Damaged(report.clone()));
     assert_eq!(
         rig.directory.damaged().unwrap(),
         std::slice::from_ref(&report)
@@ -162,7 +162,7 @@ fn a_checkpoint_that_cannot_be_read_is_told_and_training_may_come_to_its_step_ag
     let line = r#"{"op":"invalidate","step":9,"reason":"torn","epoch":10}"#;
     assert!(control.ask(line).error.unwrap().contains("epoch"));
     control.done(line_of_commit());
-    let SupervisorMessage::Checkpoint(committed) = rig.hear() else {
+    let SupervisorMessage::Checkpoint(committed) = rig.receive() else {
         panic!("no checkpoint");
     };
     assert_eq!(committed.step, 8);
@@ -176,9 +176,9 @@ fn a_checkpoint_that_cannot_be_read_is_told_and_training_may_come_to_its_step_ag
     );
     // A new agent is sent it again.
     rig.reconnect();
-    rig.hear_started();
-    assert!(matches!(rig.hear(), SupervisorMessage::Checkpoint(_)));
-    assert_eq!(rig.hear(), SupervisorMessage::Damaged(report));
+    rig.receive_started();
+    assert!(matches!(rig.receive(), SupervisorMessage::Checkpoint(_)));
+    assert_eq!(rig.receive(), SupervisorMessage::Damaged(report));
 }
 
 const fn line_of_commit() -> &'static str {
@@ -186,30 +186,30 @@ const fn line_of_commit() -> &'static str {
 }
 
 #[test]
-fn progress_is_told_at_once_and_then_seldom() {
+fn progress_is_reported_at_once_and_then_seldom() {
     let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     let mut control = Control::connect(&rig);
     for step in 1..200 {
         control.done(&format!(r#"{{"op":"progress","step":{step}}}"#));
     }
-    assert_eq!(rig.hear(), SupervisorMessage::Progress { step: 1 });
+    assert_eq!(rig.receive(), SupervisorMessage::Progress { step: 1 });
     // Nothing more for a while; a new connection is sent the newest step.
     rig.reconnect();
-    rig.hear_started();
-    assert_eq!(rig.hear(), SupervisorMessage::Progress { step: 199 });
-    rig.say(&stop("cancel", 0));
-    rig.hear_exit();
+    rig.receive_started();
+    assert_eq!(rig.receive(), SupervisorMessage::Progress { step: 199 });
+    rig.send(&stop("cancel", 0));
+    rig.receive_exit();
 }
 
 #[test]
-fn a_connection_that_watches_hears_of_the_order_and_sigterm_waits_for_a_checkpoint() {
+fn a_watching_connection_is_notified_of_a_stop_and_sigterm_waits_for_a_checkpoint() {
     let mut rig = Rig::start(listening(""), LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     rig.scratch_file("ready");
     let mut control = Control::connect(&rig);
     control.done(r#"{"op":"watch"}"#);
-    rig.say(&stop("preempt", 60_000));
+    rig.send(&stop("preempt", 60_000));
     let notice = control.notice();
     assert_eq!(
         (notice.reason.as_str(), notice.grace_ms),
@@ -228,17 +228,17 @@ fn a_connection_that_watches_hears_of_the_order_and_sigterm_waits_for_a_checkpoi
     assert!(!rig.directory.scratch().join("got").exists());
     control.done(r#"{"op":"commit","step":2,"path":"/c/2"}"#);
     assert_eq!(rig.scratch_file("got"), "term");
-    let exit = rig.hear_exit();
+    let exit = rig.receive_exit();
     assert_eq!((exit.code, exit.lease_expired), (Some(75), false));
 }
 
 /// The supervisor checks everything several times, and the task lives.
 fn goes_on(rig: &mut Rig) {
     for _ in 0..LOOKS {
-        rig.say(&AgentRequest::Status);
-        let heard = rig.hear();
-        let stops = matches!(heard, SupervisorMessage::Status { stopping: true, .. });
-        assert!(stops, "{heard:?}");
+        rig.send(&AgentRequest::Status);
+        let message = rig.receive();
+        let stops = matches!(message, SupervisorMessage::Status { stopping: true, .. });
+        assert!(stops, "{message:?}");
     }
 }
 
@@ -254,15 +254,15 @@ fn a_marker_from_before_the_order_does_not_end_the_wait_for_the_last_checkpoint(
     let mut rig = Rig::start_spec(script("exec sleep 1000"), LONG_LEASE_MS, |spec| {
         spec.checkpoint_scan_ms = 1_500;
     });
-    rig.hear_started();
+    rig.receive_started();
     let mut control = Control::connect(&rig);
     control.done(r#"{"op":"watch"}"#);
     mark(&rig, 1);
     // Two ticks of the clock that stamps files.
     std::thread::park_timeout(std::time::Duration::from_millis(20));
-    rig.say(&stop("preempt", 60_000));
+    rig.send(&stop("preempt", 60_000));
     for step in [1, 2] {
-        let SupervisorMessage::Checkpoint(found) = rig.hear() else {
+        let SupervisorMessage::Checkpoint(found) = rig.receive() else {
             panic!("it was not waited for");
         };
         assert_eq!(found.step, step);
@@ -271,13 +271,13 @@ fn a_marker_from_before_the_order_does_not_end_the_wait_for_the_last_checkpoint(
             mark(&rig, 2);
         }
     }
-    assert_eq!(rig.hear_exit().signal, Some(SIGTERM));
+    assert_eq!(rig.receive_exit().signal, Some(SIGTERM));
 }
 
 #[test]
 fn commits_that_wait_for_the_disk_when_the_order_comes_do_not_end_the_wait() {
     let mut rig = Rig::start(listening(""), LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     rig.scratch_file("ready");
     let mut control = Control::connect(&rig);
     control.done(r#"{"op":"watch"}"#);
@@ -285,28 +285,28 @@ fn commits_that_wait_for_the_disk_when_the_order_comes_do_not_end_the_wait() {
         .map(|step| format!("{{\"op\":\"commit\",\"step\":{step},\"path\":\"/c\"}}\n"))
         .collect();
     control.0.get_mut().write_all(lines.as_bytes()).unwrap();
-    rig.say(&stop("preempt", 60_000));
+    rig.send(&stop("preempt", 60_000));
     for step in 1..=COMMITS {
-        let heard = rig.hear();
-        let is_commit = matches!(&heard, SupervisorMessage::Checkpoint(it) if it.step == step);
-        assert!(is_commit, "{heard:?}");
+        let message = rig.receive();
+        let is_commit = matches!(&message, SupervisorMessage::Checkpoint(it) if it.step == step);
+        assert!(is_commit, "{message:?}");
     }
     goes_on(&mut rig);
     assert!(!rig.directory.scratch().join("got").exists());
     control.send(r#"{"op":"commit","step":1000,"path":"/c"}"#);
-    assert_eq!(rig.hear_exit().code, Some(75));
+    assert_eq!(rig.receive_exit().code, Some(75));
 }
 
 #[test]
-fn who_said_that_nothing_is_left_to_save_is_not_waited_for() {
+fn a_task_that_reported_nothing_left_to_save_is_not_waited_for() {
     let mut rig = Rig::start(listening(""), LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     rig.scratch_file("ready");
     let mut control = Control::connect(&rig);
     control.done(r#"{"op":"watch"}"#);
     control.done(r#"{"op":"commit","step":1,"path":"/c/1","last":true}"#);
-    rig.say(&stop("drain", 60_000));
-    assert_eq!(rig.hear_exit().code, Some(75));
+    rig.send(&stop("drain", 60_000));
+    assert_eq!(rig.receive_exit().code, Some(75));
 }
 
 #[test]
@@ -318,12 +318,12 @@ fn the_jobs_own_signal_comes_first_and_sigterm_before_the_end() {
         lead_ms: None,
     });
     let mut rig = Rig::start(task, LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     rig.scratch_file("ready");
     let asked = boottime_ms();
-    rig.say(&stop("run_time", 2_000));
+    rig.send(&stop("run_time", 2_000));
     assert_eq!(rig.scratch_file("got"), "usr1");
-    assert_eq!(rig.hear_exit().code, Some(75));
+    assert_eq!(rig.receive_exit().code, Some(75));
     let took = boottime_ms() - asked;
     assert!(took >= 1_500, "{took} ms");
     assert_eq!(rig.scratch_file("got"), "usr1\nterm");
@@ -341,16 +341,16 @@ fn the_jobs_own_signal_reaches_every_process_if_it_is_for_all() {
         lead_ms: Some(60_000),
     });
     let mut rig = Rig::start(task, LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     rig.scratch_file("ready");
-    rig.say(&stop("cancel", 60_000));
+    rig.send(&stop("cancel", 60_000));
     let got = rig.directory.scratch().join("got");
     eventually("both signals", || {
         let text = std::fs::read_to_string(&got).unwrap_or_default();
         text.contains("usr1\n") && text.contains("child\n")
     });
-    rig.say(&stop("cancel", 0));
-    rig.hear_exit();
+    rig.send(&stop("cancel", 0));
+    rig.receive_exit();
 }
 
 #[test]
@@ -363,8 +363,8 @@ fn a_task_is_asked_before_its_lease_ends_and_that_counts_as_the_leases_end() {
         3_000,
         |spec| spec.lease_warning_ms = 2_000,
     );
-    rig.hear_started();
-    let exit = rig.hear_exit();
+    rig.receive_started();
+    let exit = rig.receive_exit();
     let took = boottime_ms() - began;
     assert_eq!(
         (exit.code, exit.lease_expired),
@@ -376,17 +376,17 @@ fn a_task_is_asked_before_its_lease_ends_and_that_counts_as_the_leases_end() {
 }
 
 #[test]
-fn a_lease_that_is_extended_in_time_asks_nobody() {
+fn a_lease_that_is_extended_in_time_stops_no_task() {
     let mut rig = Rig::start_spec(
         script("trap 'exit 75' TERM; sleep 2 & wait; exit 0"),
         2_000,
         |spec| spec.lease_warning_ms = 1_000,
     );
-    rig.hear_started();
-    rig.say(&AgentRequest::Extend {
+    rig.receive_started();
+    rig.send(&AgentRequest::Extend {
         deadline_boottime_ms: boottime_ms() + LONG_LEASE_MS,
     });
-    let exit = rig.hear_exit();
+    let exit = rig.receive_exit();
     assert_eq!((exit.code, exit.lease_expired), (Some(0), false));
 }
 
@@ -401,9 +401,9 @@ fn shout(mut stream: UnixStream) {
 }
 
 #[test]
-fn a_task_that_floods_its_control_socket_is_stopped_all_the_same() {
+fn a_task_that_floods_its_control_socket_can_be_stopped() {
     let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     let socket = rig.directory.control_socket();
     let flood = |act: fn(UnixStream)| {
         let socket = socket.clone();
@@ -416,8 +416,8 @@ fn a_task_that_floods_its_control_socket_is_stopped_all_the_same() {
     };
     let floods = [flood(drop), flood(drop), flood(shout), flood(shout)];
     let asked = boottime_ms();
-    rig.say(&stop("cancel", 0));
-    rig.hear_exit();
+    rig.send(&stop("cancel", 0));
+    rig.receive_exit();
     let took = boottime_ms() - asked;
     assert!(took < 15_000, "{took} ms");
     for flood in floods {
@@ -426,22 +426,22 @@ fn a_task_that_floods_its_control_socket_is_stopped_all_the_same() {
 }
 
 #[test]
-fn what_a_task_said_last_is_heard_however_much_it_was() {
+fn the_last_requests_of_a_task_are_processed_however_many_they_are() {
     let mut rig = Rig::start(script("exec sleep 1000"), LONG_LEASE_MS);
-    let main = rig.hear_started();
+    let main = rig.receive_started();
     let mut control = Control::connect(&rig);
     control.done(r#"{"op":"progress","step":1}"#);
     // The checkpoint directory is scanned again only when the task has ended.
     let supervisor = Pid::from_child(&rig.supervisor);
     kill_process(supervisor, Signal::STOP).unwrap();
-    let said = "{\"op\":\"progress\",\"step\":2}\n".repeat(1_000);
-    control.0.get_mut().write_all(said.as_bytes()).unwrap();
+    let lines = "{\"op\":\"progress\",\"step\":2}\n".repeat(1_000);
+    control.0.get_mut().write_all(lines.as_bytes()).unwrap();
     control.send(line_of_commit());
     main.kill();
     kill_process(supervisor, Signal::CONT).unwrap();
     let mut committed = None;
     loop {
-        match rig.hear() {
+        match rig.receive() {
             SupervisorMessage::Checkpoint(report) => committed = Some(report.step),
             SupervisorMessage::Exited(_) => break,
             _ => {}
@@ -451,12 +451,12 @@ fn what_a_task_said_last_is_heard_however_much_it_was() {
 }
 
 #[test]
-fn a_failure_carries_the_line_that_tells_and_when_it_was_raised() {
+fn a_failure_has_its_decisive_line_and_the_time_of_it() {
     let text = r#"echo '{"message": {"message": "x", "extraInfo": {"timestamp": "1700000000"}}}' \
         > $TORCHELASTIC_ERROR_FILE
         echo step 1; echo "RuntimeError: CUDA out of memory. Tried" >&2; echo after >&2; exit 1"#;
     let mut rig = Rig::start(script(text), LONG_LEASE_MS);
-    let exit = rig.hear_exit();
+    let exit = rig.receive_exit();
     assert_eq!(exit.code, Some(1));
     assert_eq!(
         exit.evidence,
@@ -464,7 +464,7 @@ fn a_failure_carries_the_line_that_tells_and_when_it_was_raised() {
     );
     // A task that succeeds has no evidence, and neither has one that ends on request.
     let mut rig = Rig::start(script("echo KeyError; exit 0"), LONG_LEASE_MS);
-    assert_eq!(rig.hear_exit().evidence, "");
+    assert_eq!(rig.receive_exit().evidence, "");
 }
 
 #[test]
@@ -472,15 +472,15 @@ fn the_end_of_a_long_output_is_looked_through() {
     let text =
         "head -c 1000000 /dev/zero | tr '\\0' x; echo; echo 'ValueError: at the end'; exit 3";
     let mut rig = Rig::start(script(text), LONG_LEASE_MS);
-    assert_eq!(rig.hear_exit().evidence, "ValueError: at the end");
+    assert_eq!(rig.receive_exit().evidence, "ValueError: at the end");
 }
 
 #[test]
-fn a_task_that_is_terminated_without_listening_gets_sigterm_at_once() {
+fn a_task_without_a_watching_connection_receives_sigterm_at_once() {
     let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     let asked = boottime_ms();
-    rig.say(&stop("preempt", 60_000));
-    assert_eq!(rig.hear_exit().signal, Some(SIGTERM));
+    rig.send(&stop("preempt", 60_000));
+    assert_eq!(rig.receive_exit().signal, Some(SIGTERM));
     assert!(boottime_ms() - asked < 15_000);
 }

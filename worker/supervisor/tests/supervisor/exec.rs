@@ -26,10 +26,10 @@ struct Beside {
 
 impl Beside {
     fn start(rig: &mut Rig, text: &str) -> Self {
-        Self::start_words(rig, ["sh", "-c", text].map(str::to_owned).to_vec())
+        Self::start_command(rig, ["sh", "-c", text].map(str::to_owned).to_vec())
     }
 
-    fn start_words(rig: &mut Rig, command: Vec<String>) -> Self {
+    fn start_command(rig: &mut Rig, command: Vec<String>) -> Self {
         let request = ExecRequest {
             command,
             terminal: None,
@@ -50,12 +50,12 @@ impl Beside {
 
     fn started(rig: &mut Rig, text: &str) -> Self {
         let beside = Self::start(rig, text);
-        assert_eq!(beside.hear(), Some(ExecAnswer::Started));
+        assert_eq!(beside.receive(), Some(ExecAnswer::Started));
         beside
     }
 
-    fn hear(&self) -> Option<ExecAnswer> {
-        hear(&self.socket)
+    fn receive(&self) -> Option<ExecAnswer> {
+        receive_answer(&self.socket)
     }
 
     /// The complete output.
@@ -68,7 +68,7 @@ impl Beside {
 
 /// Requests a command, once the supervisor accepts any.
 pub(crate) fn ask(rig: &mut Rig, request: &ExecRequest, files: [BorrowedFd<'_>; 3]) -> OwnedFd {
-    rig.say(&AgentRequest::OpenExec);
+    rig.send(&AgentRequest::OpenExec);
     let mut socket = None;
     eventually("the socket for commands", || {
         socket = exec::ask(&rig.directory, request, files).ok();
@@ -78,7 +78,7 @@ pub(crate) fn ask(rig: &mut Rig, request: &ExecRequest, files: [BorrowedFd<'_>; 
 }
 
 /// The next answer; `None` if the supervisor hung up.
-pub(crate) fn hear(socket: &OwnedFd) -> Option<ExecAnswer> {
+pub(crate) fn receive_answer(socket: &OwnedFd) -> Option<ExecAnswer> {
     let mut polled = [PollFd::new(socket, PollFlags::IN)];
     let limit = Timespec {
         tv_sec: i64::try_from(PATIENCE_MS / 1_000).unwrap(),
@@ -93,7 +93,7 @@ pub(crate) const fn ended(code: Option<i32>, signal: Option<i32>) -> Option<Exec
 }
 
 #[test]
-fn a_command_sees_what_its_task_sees_and_its_end_is_told() {
+fn a_command_sees_what_its_task_sees_and_its_end_is_reported() {
     let mut task = script("echo mine > file; sleep 1000");
     task.environment
         .insert("COLOUR".to_owned(), "green".to_owned());
@@ -104,16 +104,16 @@ fn a_command_sees_what_its_task_sees_and_its_end_is_told() {
     let mut input = beside.input.take().unwrap();
     input.write_all(b"typed\n").unwrap();
     drop(input);
-    assert_eq!(beside.hear(), ended(Some(7), None));
+    assert_eq!(beside.receive(), ended(Some(7), None));
     assert_eq!(beside.output(), "typed\nmine\ngreen 7 11\n");
     let beside = Beside::started(&mut rig, "kill -TERM $$; sleep 1000");
-    assert_eq!(beside.hear(), ended(None, Some(15)));
+    assert_eq!(beside.receive(), ended(None, Some(15)));
     // The task does not notice.
     assert!(rig.directory.exit().unwrap().is_none());
 }
 
 #[test]
-fn commands_go_on_while_their_task_stands_still() {
+fn commands_run_on_while_their_task_is_paused() {
     let mut rig = Rig::start(
         script("echo $$ > main; while :; do sleep 0.01; done"),
         LONG_LEASE_MS,
@@ -122,7 +122,7 @@ fn commands_go_on_while_their_task_stands_still() {
     // One that began before, with a process in the background whose parent has ended.
     let text = "sh -c '(sleep 1; echo late > background) &'; cat; sleep 2 | cat; echo done";
     let mut before = Beside::started(&mut rig, text);
-    rig.say(&AgentRequest::Suspend);
+    rig.send(&AgentRequest::Suspend);
     let is_main_stopped = || {
         let all = ProcessEntry::all().unwrap();
         all.iter().any(|it| it.pid == main && it.is_stopped())
@@ -131,7 +131,7 @@ fn commands_go_on_while_their_task_stands_still() {
     let mut meanwhile = Beside::started(&mut rig, "sleep 1; echo done");
     before.input.take();
     for beside in [&mut before, &mut meanwhile] {
-        assert_eq!(beside.hear(), ended(Some(0), None));
+        assert_eq!(beside.receive(), ended(Some(0), None));
         assert_eq!(beside.output(), "done\n");
     }
     assert_eq!(rig.scratch_file("background"), "late");
@@ -139,7 +139,7 @@ fn commands_go_on_while_their_task_stands_still() {
 }
 
 #[test]
-fn a_command_that_cannot_be_started_says_why() {
+fn a_command_that_cannot_be_started_is_refused_with_the_reason() {
     let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
     drop(Beside::started(&mut rig, "true"));
     let request = ExecRequest {
@@ -154,7 +154,7 @@ fn a_command_that_cannot_be_started_says_why() {
         input: None,
         output: File::from(OwnedFd::from(reader)),
     };
-    let Some(ExecAnswer::Refused { detail }) = beside.hear() else {
+    let Some(ExecAnswer::Refused { detail }) = beside.receive() else {
         panic!("not refused");
     };
     assert!(
@@ -181,24 +181,24 @@ fn a_start_that_fails_while_processes_are_collected_ends_nothing_else() {
         let socket = exec::ask(&rig.directory, &request, files).unwrap();
         // Each makes the main thread reap processes.
         for _ in 0..LOOKS_PER_START {
-            rig.say(&AgentRequest::Status);
+            rig.send(&AgentRequest::Status);
         }
         for _ in 0..LOOKS_PER_START {
-            rig.hear();
+            rig.receive();
         }
         let beside = Beside {
             socket,
             input: None,
             output: File::from(OwnedFd::from(reader)),
         };
-        let answer = beside.hear();
+        let answer = beside.receive();
         assert!(
             matches!(&answer, Some(ExecAnswer::Refused { detail }) if detail.contains("program` failed")),
             "{answer:?}"
         );
     }
     let beside = Beside::started(&mut rig, "exit 3");
-    assert_eq!(beside.hear(), ended(Some(3), None));
+    assert_eq!(beside.receive(), ended(Some(3), None));
 }
 
 #[test]
@@ -210,14 +210,14 @@ fn commands_end_with_their_task() {
     rig.scratch_file("ready");
     let beside = Beside::started(&mut rig, "echo $$ > beside; trap '' HUP TERM; sleep 1000");
     let pid = rig.scratch_file("beside");
-    rig.say(&AgentRequest::Stop {
+    rig.send(&AgentRequest::Stop {
         reason: "cancel".to_owned(),
         grace_ms: 60_000,
     });
     // It ignores the signal that asks it to end, and does not delay its task's end.
-    let exit = rig.hear_exit();
+    let exit = rig.receive_exit();
     assert_eq!(exit.signal, Some(15), "{exit:?}");
-    assert_eq!(beside.hear(), ended(None, Some(9)));
+    assert_eq!(beside.receive(), ended(None, Some(9)));
     assert!(is_gone(&pid));
 }
 
@@ -226,8 +226,8 @@ fn commands_end_with_the_lease() {
     let mut rig = Rig::start(script("sleep 1000"), 1_500);
     let beside = Beside::started(&mut rig, "setsid sleep 1000 & echo $! > beside; sleep 1000");
     let pid = rig.scratch_file("beside");
-    assert!(rig.hear_exit().lease_expired);
-    assert_eq!(beside.hear(), ended(None, Some(9)));
+    assert!(rig.receive_exit().lease_expired);
+    assert_eq!(beside.receive(), ended(None, Some(9)));
     assert!(is_gone(&pid));
 }
 
@@ -235,11 +235,11 @@ fn commands_end_with_the_lease() {
 fn a_command_ends_when_its_user_goes_away() {
     let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
     let polite = Beside::started(&mut rig, "echo $$ > polite; exec sleep 1000");
-    let deaf = Beside::started(
+    let stubborn = Beside::started(
         &mut rig,
-        "echo $$ > deaf; trap '' HUP; while :; do sleep 1; done",
+        "echo $$ > stubborn; trap '' HUP; while :; do sleep 1; done",
     );
-    for (name, beside) in [("polite", polite), ("deaf", deaf)] {
+    for (name, beside) in [("polite", polite), ("stubborn", stubborn)] {
         let pid = rig.scratch_file(name);
         drop(beside);
         eventually(name, || is_gone(&pid));
@@ -251,10 +251,10 @@ fn a_command_ends_when_its_user_goes_away() {
 fn commands_beside_a_task_are_limited() {
     let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
     let mut running: Vec<Beside> = (0..EXEC_SESSIONS_MAX)
-        .map(|_| Beside::started(&mut rig, "trap '' HUP; echo $$ > deaf; sleep 1000"))
+        .map(|_| Beside::started(&mut rig, "trap '' HUP; echo $$ > stubborn; sleep 1000"))
         .collect();
-    rig.scratch_file("deaf");
-    let Some(ExecAnswer::Refused { detail }) = Beside::start(&mut rig, "true").hear() else {
+    rig.scratch_file("stubborn");
+    let Some(ExecAnswer::Refused { detail }) = Beside::start(&mut rig, "true").receive() else {
         panic!("not refused");
     };
     assert!(detail.contains("EXEC_SESSIONS_MAX"), "{detail}");
@@ -262,22 +262,22 @@ fn commands_beside_a_task_are_limited() {
     // place.
     drop(running.pop());
     eventually("room for another", || {
-        Beside::start(&mut rig, "true").hear() == Some(ExecAnswer::Started)
+        Beside::start(&mut rig, "true").receive() == Some(ExecAnswer::Started)
     });
 }
 
 #[test]
-fn the_longest_command_that_a_replica_takes_is_run_and_one_that_is_too_long_says_so() {
+fn the_longest_command_that_a_replica_accepts_is_run_and_a_longer_one_is_refused() {
     const WORDS: usize = 2_048;
     let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
     let mut command = ["sh", "-c", "echo $#", "sh"].map(str::to_owned).to_vec();
     command.extend(vec!["x".repeat(125); WORDS]);
-    let mut beside = Beside::start_words(&mut rig, command);
-    assert_eq!(beside.hear(), Some(ExecAnswer::Started));
+    let mut beside = Beside::start_command(&mut rig, command);
+    assert_eq!(beside.receive(), Some(ExecAnswer::Started));
     assert_eq!(beside.output(), format!("{WORDS}\n"));
-    assert_eq!(beside.hear(), ended(Some(0), None));
-    let refused = Beside::start_words(&mut rig, vec!["x".repeat(200_000)]);
-    let Some(ExecAnswer::Refused { detail }) = refused.hear() else {
+    assert_eq!(beside.receive(), ended(Some(0), None));
+    let refused = Beside::start_command(&mut rig, vec!["x".repeat(200_000)]);
+    let Some(ExecAnswer::Refused { detail }) = refused.receive() else {
         panic!("not refused");
     };
     assert!(detail.starts_with("starting `xxx"), "{detail}");

@@ -13,17 +13,17 @@ fn signal(pid: i32, signal: Signal) {
 
 /// A suspended machine: supervisor and task are stopped while the clock of leases runs.
 #[test]
-fn a_machine_that_slept_past_a_lease_ends_its_task_before_it_listens_to_anybody() {
+fn a_machine_that_slept_past_a_lease_ends_its_task_before_it_reads_messages() {
     let mut rig = Rig::start(
         script("while :; do echo tick >> ticks; sleep 0.01; done"),
         1_500,
     );
-    let task = rig.hear_started();
+    let task = rig.receive_started();
     let supervisor = rig.supervisor.id().cast_signed();
     signal(supervisor, Signal::STOP);
     signal(task.pid, Signal::STOP);
     // The extension arrives during the suspend, and is the first message that the supervisor could read.
-    rig.say(&AgentRequest::Extend {
+    rig.send(&AgentRequest::Extend {
         deadline_boottime_ms: boottime_ms() + LONG_LEASE_MS,
     });
     let lease_end = boottime_ms() + 2_000;
@@ -31,7 +31,7 @@ fn a_machine_that_slept_past_a_lease_ends_its_task_before_it_listens_to_anybody(
     // The supervisor last: it must find nothing to resume.
     signal(task.pid, Signal::CONT);
     signal(supervisor, Signal::CONT);
-    let exit = rig.hear_exit();
+    let exit = rig.receive_exit();
     assert!(exit.lease_expired, "{exit:?}");
     assert!(!task.is_alive());
 }
@@ -58,7 +58,7 @@ fn a_frozen_supervisor_without_an_agent_is_killed_with_all_of_its_task() {
     eventually("the runaway's death", || is_gone(runaway.trim()));
     assert!(other_task.is_alive());
     // When nothing is left to guard, the guard exits.
-    other.say(&AgentRequest::Stop {
+    other.send(&AgentRequest::Stop {
         reason: "cancel".to_owned(),
         grace_ms: 0,
     });
@@ -68,17 +68,17 @@ fn a_frozen_supervisor_without_an_agent_is_killed_with_all_of_its_task() {
 }
 
 #[test]
-fn a_guard_whose_agent_left_an_answer_unread_goes_on() {
+fn a_guard_continues_after_its_agent_left_an_answer_unread() {
     let mut server = Server::start();
     let mut forked = server.fork("7-0-11", script("sleep 1000"), 1_500);
     let task = forked.started();
     signal(forked.supervisor, Signal::STOP);
-    server.hang_up_unheard();
+    server.hang_up_before_the_answer();
     eventually("the task's death", || !task.is_alive());
 }
 
 #[test]
-fn what_a_killed_supervisor_leaves_dies_without_an_agent() {
+fn processes_of_a_killed_supervisor_die_without_an_agent() {
     let mut server = Server::start();
     let mut forked = server.fork("7-0-11", script(RUNAWAY), LONG_LEASE_MS);
     forked.started();
@@ -94,7 +94,7 @@ fn what_a_killed_supervisor_leaves_dies_without_an_agent() {
 }
 
 #[test]
-fn a_supervisor_that_only_waits_for_its_task_to_die_is_no_frozen_one() {
+fn a_supervisor_that_only_waits_for_its_task_to_die_does_not_count_as_frozen() {
     let mut server = Server::start();
     // It takes longer to stop than a frozen supervisor gets.
     let text = "trap 'sleep 1.5; exit 4' TERM; echo ready > ready; while :; do sleep 0.02; done";
@@ -103,11 +103,11 @@ fn a_supervisor_that_only_waits_for_its_task_to_die_is_no_frozen_one() {
     let ready = forked.directory.scratch().join("ready");
     eventually("ready", || ready.exists());
     server.hang_up();
-    forked.say(&AgentRequest::Stop {
+    forked.send(&AgentRequest::Stop {
         reason: "cancel".to_owned(),
         grace_ms: 20_000,
     });
-    let SupervisorMessage::Exited(exit) = forked.hear() else {
+    let SupervisorMessage::Exited(exit) = forked.receive() else {
         panic!("no end");
     };
     assert_eq!(exit.code, Some(4));

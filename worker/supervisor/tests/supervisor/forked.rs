@@ -99,7 +99,7 @@ impl Server {
     }
 
     /// The agent is killed before it has read an answer.
-    pub(crate) fn hang_up_unheard(&mut self) {
+    pub(crate) fn hang_up_before_the_answer(&mut self) {
         let socket = self.socket.take().unwrap();
         let (_ours, theirs) = UnixStream::pair().unwrap();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -127,18 +127,18 @@ impl Drop for Server {
 }
 
 impl Forked {
-    pub(crate) fn hear(&mut self) -> SupervisorMessage {
+    pub(crate) fn receive(&mut self) -> SupervisorMessage {
         let mut line = String::new();
         self.agent.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
     }
 
     pub(crate) fn started(&mut self) -> ProcessIdentity {
-        assert!(matches!(self.hear(), SupervisorMessage::Started { .. }));
+        assert!(matches!(self.receive(), SupervisorMessage::Started { .. }));
         self.directory.process().unwrap().unwrap()
     }
 
-    pub(crate) fn say(&mut self, request: &AgentRequest) {
+    pub(crate) fn send(&mut self, request: &AgentRequest) {
         let mut line = serde_json::to_vec(request).unwrap();
         line.push(b'\n');
         self.agent.get_mut().write_all(&line).unwrap();

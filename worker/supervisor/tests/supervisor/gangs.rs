@@ -21,8 +21,8 @@ fn member(rank: u32) -> TaskAssignment {
     task
 }
 
-fn hear_prepared(rig: &mut Rig) -> Option<u16> {
-    match rig.hear() {
+fn receive_prepared(rig: &mut Rig) -> Option<u16> {
+    match rig.receive() {
         SupervisorMessage::Prepared { master_port } => master_port,
         other => panic!("not prepared: {other:?}"),
     }
@@ -35,11 +35,11 @@ fn has_begun(rig: &Rig) -> bool {
 #[test]
 fn a_member_begins_when_its_gang_is_released_and_not_before() {
     let mut rig = Rig::start(member(1), LONG_LEASE_MS);
-    assert_eq!(hear_prepared(&mut rig), None, "rank 0 chooses the port");
+    assert_eq!(receive_prepared(&mut rig), None, "rank 0 chooses the port");
     // Whatever else is sent, nothing of it runs.
-    rig.say(&AgentRequest::Status);
+    rig.send(&AgentRequest::Status);
     assert!(matches!(
-        rig.hear(),
+        rig.receive(),
         SupervisorMessage::Status {
             stopping: false,
             ..
@@ -47,13 +47,13 @@ fn a_member_begins_when_its_gang_is_released_and_not_before() {
     ));
     assert!(!has_begun(&rig) && rig.directory.process().unwrap().is_none());
     let master_port = 27_001;
-    rig.say(&AgentRequest::Begin { master_port });
+    rig.send(&AgentRequest::Begin { master_port });
     assert_eq!(rig.scratch_file("begun"), "27001");
-    rig.hear_started();
+    rig.receive_started();
     // Sent again, as by a restarted agent: the task runs once.
-    rig.say(&AgentRequest::Begin { master_port });
-    rig.say(&AgentRequest::Status);
-    assert!(matches!(rig.hear(), SupervisorMessage::Status { .. }));
+    rig.send(&AgentRequest::Begin { master_port });
+    rig.send(&AgentRequest::Status);
+    assert!(matches!(rig.receive(), SupervisorMessage::Status { .. }));
 }
 
 #[test]
@@ -61,15 +61,15 @@ fn rank_0_keeps_a_port_free_until_it_begins() {
     // The port that would be chosen first is in use.
     let _taken = TcpListener::bind(("0.0.0.0", 26_000));
     let mut rig = Rig::start(member(0), LONG_LEASE_MS);
-    let port = hear_prepared(&mut rig).unwrap();
+    let port = receive_prepared(&mut rig).unwrap();
     assert_ne!(port, 26_000);
-    rig.say(&AgentRequest::Begin { master_port: port });
+    rig.send(&AgentRequest::Begin { master_port: port });
     assert_eq!(rig.scratch_file("begun"), port.to_string());
     TcpListener::bind(("0.0.0.0", port)).unwrap();
 }
 
 #[test]
-fn rank_0_is_told_of_the_gangs_hosts() {
+fn rank_0_receives_the_gangs_hosts() {
     let mut task = member(0);
     let host = |address: &str, slots| GangHost {
         address: address.to_owned(),
@@ -77,8 +77,8 @@ fn rank_0_is_told_of_the_gangs_hosts() {
     };
     task.gang_hosts = vec![host("10.0.0.7", 8), host("10.0.0.8", 4)];
     let mut rig = Rig::start(task, LONG_LEASE_MS);
-    let port = hear_prepared(&mut rig).unwrap();
-    rig.say(&AgentRequest::Begin { master_port: port });
+    let port = receive_prepared(&mut rig).unwrap();
+    rig.send(&AgentRequest::Begin { master_port: port });
     let expected = b"10.0.0.7 slots=8\n10.0.0.8 slots=4\n";
     eventually("the host file is printed", || rig.output() == expected);
 }
@@ -86,12 +86,12 @@ fn rank_0_is_told_of_the_gangs_hosts() {
 #[test]
 fn a_member_that_is_stopped_before_its_gang_is_whole_ends_without_having_begun() {
     let mut rig = Rig::start(member(1), LONG_LEASE_MS);
-    hear_prepared(&mut rig);
-    rig.say(&AgentRequest::Stop {
+    receive_prepared(&mut rig);
+    rig.send(&AgentRequest::Stop {
         reason: "preempt".to_owned(),
         grace_ms: 60_000,
     });
-    let exit = rig.hear_exit();
+    let exit = rig.receive_exit();
     let error = exit.start_error.clone().unwrap_or_default();
     assert!(error.contains("before its gang was released"), "{exit:?}");
     assert!(!exit.lease_expired && !has_begun(&rig));
@@ -101,7 +101,7 @@ fn a_member_that_is_stopped_before_its_gang_is_whole_ends_without_having_begun()
 fn a_member_that_is_released_and_stopped_at_once_ends_without_having_begun() {
     for grace_ms in [0, 60_000] {
         let mut rig = Rig::start(member(1), LONG_LEASE_MS);
-        hear_prepared(&mut rig);
+        receive_prepared(&mut rig);
         let begin = AgentRequest::Begin {
             master_port: 27_003,
         };
@@ -109,8 +109,8 @@ fn a_member_that_is_released_and_stopped_at_once_ends_without_having_begun() {
             reason: "preempt".to_owned(),
             grace_ms,
         };
-        rig.say_at_once(&[begin, stop]);
-        let exit = rig.hear_exit();
+        rig.send_all(&[begin, stop]);
+        let exit = rig.receive_exit();
         let error = exit.start_error.clone().unwrap_or_default();
         assert!(error.contains("before its gang was released"), "{exit:?}");
         assert!(!exit.lease_expired && !has_begun(&rig));
@@ -118,23 +118,23 @@ fn a_member_that_is_released_and_stopped_at_once_ends_without_having_begun() {
 }
 
 #[test]
-fn a_member_that_is_released_and_suspended_at_once_stands_still() {
+fn a_member_that_is_released_and_suspended_at_once_is_paused() {
     let mut task = member(1);
     task.command = vec!["sleep".to_owned(), "1000".to_owned()];
     let mut rig = Rig::start(task, LONG_LEASE_MS);
-    hear_prepared(&mut rig);
+    receive_prepared(&mut rig);
     let begin = AgentRequest::Begin {
         master_port: 27_004,
     };
-    rig.say_at_once(&[begin, AgentRequest::Suspend, AgentRequest::Status]);
+    rig.send_all(&[begin, AgentRequest::Suspend, AgentRequest::Status]);
     assert!(matches!(
-        rig.hear(),
+        rig.receive(),
         SupervisorMessage::Status {
             suspended: true,
             ..
         }
     ));
-    let process = rig.hear_started();
+    let process = rig.receive_started();
     eventually("it is paused", || {
         let all = ProcessEntry::all().unwrap();
         all.iter()
@@ -145,12 +145,12 @@ fn a_member_that_is_released_and_suspended_at_once_stands_still() {
 #[test]
 fn a_command_that_is_announced_before_a_member_begins_finds_its_socket() {
     let mut rig = Rig::start(member(1), LONG_LEASE_MS);
-    hear_prepared(&mut rig);
-    rig.say(&AgentRequest::OpenExec);
-    rig.say(&AgentRequest::Begin {
+    receive_prepared(&mut rig);
+    rig.send(&AgentRequest::OpenExec);
+    rig.send(&AgentRequest::Begin {
         master_port: 27_005,
     });
-    rig.hear_started();
+    rig.receive_started();
     let socket = rig.directory.exec_socket();
     eventually("its socket", || socket.exists());
 }
@@ -158,26 +158,26 @@ fn a_command_that_is_announced_before_a_member_begins_finds_its_socket() {
 #[test]
 fn a_member_whose_lease_runs_out_before_its_gang_is_whole_does_not_begin() {
     let mut rig = Rig::start(member(1), 700);
-    hear_prepared(&mut rig);
-    let exit = rig.hear_exit();
+    receive_prepared(&mut rig);
+    let exit = rig.receive_exit();
     assert!(exit.lease_expired && exit.start_error.is_some(), "{exit:?}");
     assert!(!has_begun(&rig));
 }
 
 #[test]
-fn a_new_agent_is_told_that_a_member_is_prepared() {
+fn a_new_agent_receives_that_a_member_is_prepared() {
     let mut rig = Rig::start(member(1), LONG_LEASE_MS);
-    hear_prepared(&mut rig);
+    receive_prepared(&mut rig);
     rig.reconnect();
-    hear_prepared(&mut rig);
-    rig.say(&AgentRequest::Begin {
+    receive_prepared(&mut rig);
+    rig.send(&AgentRequest::Begin {
         master_port: 27_002,
     });
     assert_eq!(rig.scratch_file("begun"), "27002");
 }
 
 #[test]
-fn what_cannot_be_prepared_is_said_before_anybody_waits_for_it() {
+fn a_failed_preparation_is_reported_before_the_gang_waits() {
     let limit = Ulimit {
         soft: None,
         hard: None,
@@ -200,15 +200,15 @@ fn what_cannot_be_prepared_is_said_before_anybody_waits_for_it() {
             task.execution.ulimits = [(UlimitKind::Nofile, limit)].into();
         }),
     ];
-    for (words, change) in cases {
+    for (message, change) in cases {
         let mut task = member(1);
         change(&mut task);
         let mut rig = Rig::start(task, LONG_LEASE_MS);
-        let SupervisorMessage::Exited(exit) = rig.hear() else {
-            panic!("it was prepared: {words}");
+        let SupervisorMessage::Exited(exit) = rig.receive() else {
+            panic!("it was prepared: {message}");
         };
         let error = exit.start_error.unwrap();
-        assert!(error.contains(words), "{error}");
+        assert!(error.contains(message), "{error}");
     }
 }
 
@@ -242,7 +242,7 @@ fn meeting(address: &str, port: u16, hosts: &[&str]) -> AgentRequest {
 }
 
 #[test]
-fn survivors_of_a_swap_learn_where_their_gang_is_now() {
+fn survivors_of_a_swap_are_notified_of_their_gangs_hosts() {
     let mut task = member(0);
     let host = |address: &str| GangHost {
         address: address.to_owned(),
@@ -251,9 +251,9 @@ fn survivors_of_a_swap_learn_where_their_gang_is_now() {
     task.rank.master_address = "node1".to_owned();
     task.gang_hosts = vec![host("node1"), host("node2")];
     let mut rig = Rig::start(task, LONG_LEASE_MS);
-    let port = hear_prepared(&mut rig).unwrap();
-    rig.say(&AgentRequest::Begin { master_port: port });
-    rig.hear_started();
+    let port = receive_prepared(&mut rig).unwrap();
+    rig.send(&AgentRequest::Begin { master_port: port });
+    rig.receive_started();
     let hostfile = rig.directory.hostfile();
     let hosts = || std::fs::read_to_string(&hostfile).unwrap();
     assert_eq!(hosts(), "node1 slots=8\nnode2 slots=8\n");
@@ -261,8 +261,8 @@ fn survivors_of_a_swap_learn_where_their_gang_is_now() {
     let mut early = watch_gang(&rig);
 
     // An unchanged rendezvous is not announced.
-    rig.say(&meeting("node1", port, &["node1", "node2"]));
-    rig.say(&meeting("node1", port, &["node1", "node3"]));
+    rig.send(&meeting("node1", port, &["node1", "node2"]));
+    rig.send(&meeting("node1", port, &["node1", "node3"]));
     let moved = format!(r#"{{"gang":{{"master_addr":"node1","master_port":{port}}}}}"#);
     assert_eq!(line(&mut early), moved);
     // A notified reader finds the new file; a reader that had it open reads one version, never a mixture.
@@ -275,13 +275,13 @@ fn survivors_of_a_swap_learn_where_their_gang_is_now() {
     // A later subscriber is notified at once.
     let mut late = watch_gang(&rig);
     assert_eq!(line(&mut late), moved);
-    rig.say(&meeting("node4", 30_000, &["node4", "node3"]));
+    rig.send(&meeting("node4", 30_000, &["node4", "node3"]));
     let moved = r#"{"gang":{"master_addr":"node4","master_port":30000}}"#;
     assert_eq!([line(&mut early), line(&mut late)], [moved, moved]);
 }
 
 #[test]
-fn a_survivor_whose_host_file_cannot_be_replaced_goes_on_and_hears_of_the_swap_later() {
+fn a_survivor_whose_host_file_cannot_be_replaced_is_notified_of_the_swap_later() {
     let mut task = member(0);
     task.barrier = false;
     task.rank.master_address = "node1".to_owned();
@@ -290,7 +290,7 @@ fn a_survivor_whose_host_file_cannot_be_replaced_goes_on_and_hears_of_the_swap_l
         slots: 8,
     }];
     let mut rig = Rig::start(task, LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     let hostfile = rig.directory.hostfile();
     let hosts = || std::fs::read_to_string(&hostfile).unwrap();
     let mut watcher = watch_gang(&rig);
@@ -298,12 +298,12 @@ fn a_survivor_whose_host_file_cannot_be_replaced_goes_on_and_hears_of_the_swap_l
     let mut obstacle = hostfile.clone().into_os_string();
     obstacle.push(".new");
     std::fs::create_dir(&obstacle).unwrap();
-    rig.say(&meeting("node1", 26_000, &["node2"]));
+    rig.send(&meeting("node1", 26_000, &["node2"]));
     // The write has been tried before the second answer arrives, and no connection was notified.
     for _ in 0..2 {
-        rig.say(&AgentRequest::Status);
+        rig.send(&AgentRequest::Status);
         assert!(matches!(
-            rig.hear(),
+            rig.receive(),
             SupervisorMessage::Status {
                 stopping: false,
                 ..
@@ -331,17 +331,17 @@ fn the_hosts_of_a_large_gang_are_taken() {
         slots: 8,
     }];
     let mut rig = Rig::start(task, LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     let names: Vec<String> = (0..16_384)
         .map(|number| format!("node{number:05}.of-a-large-cluster"))
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    rig.say(&meeting("node0", 26_000, &names));
+    rig.send(&meeting("node0", 26_000, &names));
     let hostfile = rig.directory.hostfile();
     eventually("all hosts", || {
         std::fs::read_to_string(&hostfile).is_ok_and(|text| text.lines().count() == names.len())
     });
     // It still listens to its agent.
-    rig.say(&AgentRequest::Status);
-    assert!(matches!(rig.hear(), SupervisorMessage::Status { .. }));
+    rig.send(&AgentRequest::Status);
+    assert!(matches!(rig.receive(), SupervisorMessage::Status { .. }));
 }

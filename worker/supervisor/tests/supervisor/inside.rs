@@ -16,7 +16,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::containers::{WORKER, contained, container, start, text_of};
-use crate::exec::{ask, ended, hear};
+use crate::exec::{ask, ended, receive_answer};
 use crate::fake_engine::{FakeEngine, json, ordinary};
 use crate::podman::Podman;
 use crate::support::{Rig, eventually};
@@ -51,7 +51,7 @@ impl Inside {
             their_errors.as_fd(),
         ];
         let socket = ask(rig, &request, files);
-        assert_eq!(hear(&socket), Some(ExecAnswer::Started));
+        assert_eq!(receive_answer(&socket), Some(ExecAnswer::Started));
         Self {
             socket,
             input: Some(File::from(OwnedFd::from(input))),
@@ -98,7 +98,7 @@ impl AtTerminal {
             terminal: Some("vt100".to_owned()),
         };
         let socket = ask(rig, &request, [theirs.as_fd(); 3]);
-        assert_eq!(hear(&socket), Some(ExecAnswer::Started));
+        assert_eq!(receive_answer(&socket), Some(ExecAnswer::Started));
         Self {
             socket,
             terminal: File::from(terminal),
@@ -136,8 +136,8 @@ fn resize(terminal: impl AsFd, ws_row: u16, ws_col: u16) {
 /// Whether any process has this word in its command line.
 fn runs(word: &str) -> bool {
     std::fs::read_dir("/proc").unwrap().any(|entry| {
-        let words = std::fs::read(entry.unwrap().path().join("cmdline")).unwrap_or_default();
-        words
+        let arguments = std::fs::read(entry.unwrap().path().join("cmdline")).unwrap_or_default();
+        arguments
             .split(|byte| *byte == 0)
             .any(|it| it == word.as_bytes())
     })
@@ -176,16 +176,16 @@ fn a_command_sees_what_its_task_sees_in_its_container() {
         format!("typed\nmine\ngreen 7 11\n1234\n{scratch}\n")
     );
     assert_eq!(errors, "error\n");
-    assert_eq!(hear(&inside.socket), ended(Some(7), None));
+    assert_eq!(receive_answer(&inside.socket), ended(Some(7), None));
     let inside = Inside::shell(&mut rig, "kill -TERM $$; sleep 1000");
-    assert_eq!(hear(&inside.socket), ended(None, Some(15)));
+    assert_eq!(receive_answer(&inside.socket), ended(None, Some(15)));
     let mut inside = Inside::start(&mut rig, &["nosuch"]);
     let (_, errors) = inside.talk(b"");
     assert!(errors.contains("nosuch"), "{errors}");
-    assert_eq!(hear(&inside.socket), ended(Some(127), None));
+    assert_eq!(receive_answer(&inside.socket), ended(Some(127), None));
     // A process that it leaves behind does not delay its end.
     let inside = Inside::shell(&mut rig, "sleep 30 & exit 4");
-    assert_eq!(hear(&inside.socket), ended(Some(4), None));
+    assert_eq!(receive_answer(&inside.socket), ended(Some(4), None));
     let mut much = Inside::start(&mut rig, &["cat"]);
     let (output, _) = much.talk(&[b'x'; MUCH]);
     assert_eq!(output.len(), MUCH);
@@ -215,11 +215,11 @@ fn a_terminal_reaches_into_the_container() {
     inside.types("once\x10\r");
     inside.sees("once^P\r\n33 44\r\ngot once\x10\r\n");
     inside.types("\x04");
-    assert_eq!(hear(&inside.socket), ended(Some(3), None));
+    assert_eq!(receive_answer(&inside.socket), ended(Some(3), None));
     let mut inside = AtTerminal::start(&mut rig, "echo up; exec sleep 1000");
     inside.sees("up");
     inside.types("\x03");
-    assert_eq!(hear(&inside.socket), ended(None, Some(2)));
+    assert_eq!(receive_answer(&inside.socket), ended(None, Some(2)));
 }
 
 #[test]
@@ -229,16 +229,16 @@ fn a_command_in_a_container_ends_when_its_user_goes_away() {
     };
     let mut rig = running(&podman);
     let word = |name: &str| format!("{name}-{}", rig.directory.path().display());
-    let (polite, deaf, seated) = (word("polite"), word("deaf"), word("seated"));
+    let (polite, stubborn, seated) = (word("polite"), word("stubborn"), word("seated"));
     let text = "trap '' HUP; echo $0; while true; do sleep 0.1; done";
     let commands = [
         Inside::start(
             &mut rig,
             &["sh", "-c", "echo $0; sleep 1000; true", &polite],
         ),
-        Inside::start(&mut rig, &["sh", "-c", text, &deaf]),
+        Inside::start(&mut rig, &["sh", "-c", text, &stubborn]),
     ];
-    for (name, mut inside) in [&polite, &deaf].into_iter().zip(commands) {
+    for (name, mut inside) in [&polite, &stubborn].into_iter().zip(commands) {
         let mut printed = vec![0u8; name.len()];
         inside.output.read_exact(&mut printed).unwrap();
         assert!(runs(name));
@@ -255,30 +255,30 @@ fn a_command_in_a_container_ends_when_its_user_goes_away() {
 }
 
 #[test]
-fn commands_end_with_the_container_of_their_task_and_stand_still_with_it() {
+fn commands_end_with_the_container_of_their_task_and_are_paused_with_it() {
     let Some(podman) = Podman::start() else {
         return;
     };
     let mut rig = running(&podman);
-    let word = format!("deaf-{}", rig.directory.path().display());
+    let word = format!("stubborn-{}", rig.directory.path().display());
     let text = "trap '' HUP TERM; echo up; while true; do sleep 0.1; done";
-    let mut deaf = Inside::start(&mut rig, &["sh", "-c", text, &word]);
-    deaf.output.read_exact(&mut [0u8; 3]).unwrap();
-    rig.say(&AgentRequest::Suspend);
-    let words = "starting `sh` in the container muster-7-0-11 failed: the task is suspended";
+    let mut stubborn = Inside::start(&mut rig, &["sh", "-c", text, &word]);
+    stubborn.output.read_exact(&mut [0u8; 3]).unwrap();
+    rig.send(&AgentRequest::Suspend);
+    let expected = "starting `sh` in the container muster-7-0-11 failed: the task is suspended";
     // A request while the engine is busy pausing is refused with the engine's message.
     eventually("it is paused", || {
         let mut late = Inside::shell(&mut rig, "true");
-        let told = late.talk(b"").1;
-        hear(&late.socket) == ended(FAILED, None) && told.trim() == words
+        let message = late.talk(b"").1;
+        receive_answer(&late.socket) == ended(FAILED, None) && message.trim() == expected
     });
-    rig.say(&AgentRequest::Resume);
-    rig.say(&AgentRequest::Stop {
+    rig.send(&AgentRequest::Resume);
+    rig.send(&AgentRequest::Stop {
         reason: "cancel".to_owned(),
         grace_ms: 60_000,
     });
-    assert_eq!(rig.hear_exit().code, Some(0));
-    assert_eq!(hear(&deaf.socket), ended(None, Some(9)));
+    assert_eq!(rig.receive_exit().code, Some(0));
+    assert_eq!(receive_answer(&stubborn.socket), ended(None, Some(9)));
     assert!(!runs(&word));
     assert!(podman.containers().is_empty());
 }
@@ -310,13 +310,13 @@ impl Drop for Process {
 }
 
 /// State of a command as reported by the engine: whether it runs, its process id on the host, its exit code.
-type Standing = Arc<Mutex<(bool, u32, i32)>>;
+type CommandState = Arc<Mutex<(bool, u32, i32)>>;
 
 /// An engine with a container that runs until its client goes, and with a command that behaves as a function
 /// says.
 fn engine(
     first: &Process,
-    standing: &Standing,
+    state: &CommandState,
     command: impl Fn(&mut UnixStream) + Send + Sync + 'static,
 ) -> FakeEngine {
     let inspected = serde_json::json!({
@@ -324,7 +324,7 @@ fn engine(
         "Config": {"Labels": {"muster.worker": WORKER}},
     })
     .to_string();
-    let standing = Arc::clone(standing);
+    let state = Arc::clone(state);
     FakeEngine::start(move |request, stream| match request {
         request if request.starts_with("POST /containers/create") => {
             json(stream, 201, r#"{"Id": "c1"}"#);
@@ -339,12 +339,12 @@ fn engine(
         "POST /containers/muster-7-0-11/exec" => json(stream, 201, r#"{"Id": "e1"}"#),
         "POST /exec/e1/start" => command(stream),
         "GET /exec/e1/json" => {
-            let (runs, pid, code) = *standing.lock().unwrap();
+            let (runs, pid, code) = *state.lock().unwrap();
             let code = (!runs).then_some(code);
-            let told = serde_json::json!({"Running": runs, "Pid": pid, "ExitCode": code});
-            json(stream, 200, &told.to_string());
+            let answer = serde_json::json!({"Running": runs, "Pid": pid, "ExitCode": code});
+            json(stream, 200, &answer.to_string());
         }
-        request if request.starts_with("POST /exec/e1/resize") => match *standing.lock().unwrap() {
+        request if request.starts_with("POST /exec/e1/resize") => match *state.lock().unwrap() {
             (true, ..) => json(stream, 200, ""),
             (false, ..) => json(stream, 409, r#"{"message": "it has stopped"}"#),
         },
@@ -376,11 +376,11 @@ fn task_of(engine: &FakeEngine) -> Rig {
 }
 
 #[test]
-fn an_engine_is_told_what_to_run_and_what_comes_is_told_apart() {
+fn an_engine_receives_the_command_and_its_outputs_are_separated() {
     let first = Process::start("exec sleep 1000");
-    let standing = Standing::default();
-    let ends = Arc::clone(&standing);
-    let engine = engine(&first, &standing, move |stream| {
+    let state = CommandState::default();
+    let ends = Arc::clone(&state);
+    let engine = engine(&first, &state, move |stream| {
         *ends.lock().unwrap() = (true, 0, 0);
         upgrade(stream);
         let mut input = Vec::new();
@@ -405,9 +405,9 @@ fn an_engine_is_told_what_to_run_and_what_comes_is_told_apart() {
     let mut inside = Inside::start(&mut rig, &["tool", "--flag"]);
     let (output, errors) = inside.talk(&[b'i'; MUCH]);
     assert_eq!(errors, "warning");
-    let (told, rest) = output.split_once('\n').unwrap();
-    assert_eq!((told, rest.len()), (&*format!("{MUCH} bytes"), MUCH));
-    assert_eq!(hear(&inside.socket), ended(Some(9), None));
+    let (first_line, rest) = output.split_once('\n').unwrap();
+    assert_eq!((first_line, rest.len()), (&*format!("{MUCH} bytes"), MUCH));
+    assert_eq!(receive_answer(&inside.socket), ended(Some(9), None));
     assert_eq!(
         engine.body_of("POST /containers/muster-7-0-11/exec"),
         serde_json::json!({
@@ -421,12 +421,12 @@ fn an_engine_is_told_what_to_run_and_what_comes_is_told_apart() {
 }
 
 #[test]
-fn an_engine_is_told_the_size_of_a_terminal_and_gets_its_keys_as_they_are() {
+fn an_engine_receives_the_size_of_a_terminal_and_its_keys_unchanged() {
     let first = Process::start("exec sleep 1000");
-    let standing = Standing::new(Mutex::new((true, first.pid(), 0)));
+    let state = CommandState::new(Mutex::new((true, first.pid(), 0)));
     let typed: Arc<Mutex<Vec<u8>>> = Arc::default();
-    let (keys, ends) = (Arc::clone(&typed), Arc::clone(&standing));
-    let engine = engine(&first, &standing, move |stream| {
+    let (keys, ends) = (Arc::clone(&typed), Arc::clone(&state));
+    let engine = engine(&first, &state, move |stream| {
         upgrade(stream);
         stream.write_all(b"\x02\0\0\0no frame").unwrap();
         let mut bytes = [0u8; 64];
@@ -461,17 +461,17 @@ fn an_engine_is_told_the_size_of_a_terminal_and_gets_its_keys_as_they_are() {
     );
     inside.types("q");
     // 130 is a shell's exit code for SIGINT.
-    assert_eq!(hear(&inside.socket), ended(None, Some(2)));
+    assert_eq!(receive_answer(&inside.socket), ended(None, Some(2)));
 }
 
 #[test]
 fn an_exit_code_is_not_taken_from_an_engine_that_has_none_yet() {
     let first = Process::start("exec sleep 1000");
     let mut command = Process::start("exec sleep 1000");
-    let standing = Standing::new(Mutex::new((true, command.pid(), 0)));
+    let state = CommandState::new(Mutex::new((true, command.pid(), 0)));
     let (end, ends) = std::sync::mpsc::sync_channel::<()>(1);
-    let (ends, noted) = (Mutex::new(ends), Arc::clone(&standing));
-    let engine = engine(&first, &standing, move |stream| {
+    let (ends, noted) = (Mutex::new(ends), Arc::clone(&state));
+    let engine = engine(&first, &state, move |stream| {
         upgrade(stream);
         let _ = ends.lock().unwrap().recv();
         // It records the end before it ends the stream.
@@ -483,7 +483,7 @@ fn an_exit_code_is_not_taken_from_an_engine_that_has_none_yet() {
         engine.was_asked("POST /exec/e1/resize?h=20&w=70")
     });
     // Like podman, which learns from a resize that the process is gone.
-    standing.lock().unwrap().0 = false;
+    state.lock().unwrap().0 = false;
     resize(&inside.terminal, 33, 44);
     let looks = || engine.times_asked("GET /exec/e1/json");
     eventually("a size that comes too late", || {
@@ -494,7 +494,7 @@ fn an_exit_code_is_not_taken_from_an_engine_that_has_none_yet() {
     command.0.wait().unwrap();
     eventually("looks at the end", || looks() > before + ENOUGH_LOOKS);
     end.send(()).unwrap();
-    assert_eq!(hear(&inside.socket), ended(None, Some(2)));
+    assert_eq!(receive_answer(&inside.socket), ended(None, Some(2)));
 }
 
 #[test]
@@ -505,8 +505,8 @@ fn a_command_whose_user_goes_away_is_killed_by_its_number_on_the_host() {
         ("trap '' HUP; echo; while true; do sleep 0.1; done", 9),
     ] {
         let mut command = Process::start(text);
-        let standing = Standing::new(Mutex::new((true, command.pid(), 0)));
-        let engine = engine(&first, &standing, hold);
+        let state = CommandState::new(Mutex::new((true, command.pid(), 0)));
+        let engine = engine(&first, &state, hold);
         let mut rig = task_of(&engine);
         let inside = Inside::start(&mut rig, &["tool"]);
         eventually("a look", || engine.was_asked("GET /exec/e1/json"));
@@ -519,10 +519,10 @@ fn a_command_whose_user_goes_away_is_killed_by_its_number_on_the_host() {
 }
 
 #[test]
-fn what_an_engine_refuses_is_said_with_the_program_and_the_container() {
+fn a_refusal_of_the_engine_names_the_program_and_the_container() {
     let first = Process::start("exec sleep 1000");
-    let standing = Standing::default();
-    let engine = engine(&first, &standing, |stream| {
+    let state = CommandState::default();
+    let engine = engine(&first, &state, |stream| {
         json(stream, 500, r#"{"message": "no room for a process"}"#);
     });
     let mut rig = task_of(&engine);
@@ -536,17 +536,17 @@ fn what_an_engine_refuses_is_said_with_the_program_and_the_container() {
              no room for a process (500)\n"
         )
     );
-    assert_eq!(hear(&inside.socket), ended(FAILED, None));
+    assert_eq!(receive_answer(&inside.socket), ended(FAILED, None));
 }
 
 #[test]
-fn a_command_whose_engine_goes_away_is_killed_and_its_end_is_not_made_up() {
+fn a_command_whose_engine_goes_away_is_killed_and_its_exit_status_is_unknown() {
     let first = Process::start("exec sleep 1000");
     let mut command = Process::start("exec sleep 1000");
-    let standing = Standing::new(Mutex::new((true, command.pid(), 0)));
+    let state = CommandState::new(Mutex::new((true, command.pid(), 0)));
     let (hang_up, waits) = std::sync::mpsc::sync_channel::<()>(1);
     let waits = Mutex::new(waits);
-    let engine = engine(&first, &standing, move |stream| {
+    let engine = engine(&first, &state, move |stream| {
         upgrade(stream);
         let _ = waits.lock().unwrap().recv();
     });
@@ -556,9 +556,9 @@ fn a_command_whose_engine_goes_away_is_killed_and_its_end_is_not_made_up() {
     std::fs::remove_file(engine.socket()).unwrap();
     hang_up.send(()).unwrap();
     let (_, errors) = inside.talk(b"");
-    let words = "`tool` in the container muster-7-0-11: exit status unknown: the container engine is unreachable\n";
-    assert_eq!(errors, words);
-    assert_eq!(hear(&inside.socket), ended(FAILED, None));
+    let expected = "`tool` in the container muster-7-0-11: exit status unknown: the container engine is unreachable\n";
+    assert_eq!(errors, expected);
+    assert_eq!(receive_answer(&inside.socket), ended(FAILED, None));
     let status = command.0.wait().unwrap();
     assert_eq!(
         std::os::unix::process::ExitStatusExt::signal(&status),
@@ -567,7 +567,7 @@ fn a_command_whose_engine_goes_away_is_killed_and_its_end_is_not_made_up() {
 }
 
 #[test]
-fn there_is_no_entering_a_container_that_is_not_there() {
+fn a_command_in_a_missing_container_fails() {
     let engine = FakeEngine::start(|request, stream| match request {
         request if request.starts_with("POST /images/create") => {
             drop(io::copy(stream, &mut io::sink()));
@@ -587,5 +587,5 @@ fn there_is_no_entering_a_container_that_is_not_there() {
         ),
         "{errors}"
     );
-    assert_eq!(hear(&inside.socket), ended(FAILED, None));
+    assert_eq!(receive_answer(&inside.socket), ended(FAILED, None));
 }

@@ -128,8 +128,8 @@ impl Podman {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        let words = String::from_utf8_lossy(&output.stderr);
-        Err(format!("podman {}: {}", arguments.join(" "), words.trim()))
+        let errors = String::from_utf8_lossy(&output.stderr);
+        Err(format!("podman {}: {}", arguments.join(" "), errors.trim()))
     }
 
     fn command(&self) -> Command {
@@ -150,7 +150,7 @@ impl Podman {
 
     /// Runs a container as plainly as podman can: if that fails, Muster is not the cause.
     fn probe(&self) -> Result<(), String> {
-        let words = [
+        let arguments = [
             "run",
             "--rm",
             "--network=host",
@@ -162,7 +162,7 @@ impl Podman {
             "-c",
             "exit 0",
         ];
-        self.run(&words).map(|_| ())
+        self.run(&arguments).map(|_| ())
     }
 
     /// Creates an image from a tree with busybox in it.

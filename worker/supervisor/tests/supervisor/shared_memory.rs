@@ -15,7 +15,7 @@ use muster_supervisor::isolation::shared_memory::{is_possible, remove_unless_use
 use muster_supervisor::{SharedMemoryLocation, TaskSpec};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::exec::{ask, ended, hear};
+use crate::exec::{ask, ended, receive_answer};
 use crate::support::{LONG_LEASE_MS, Rig, eventually, script, skipped};
 
 /// A folder in the host's `/dev/shm` that tasks must see, with the attempts' folders in it.
@@ -68,7 +68,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_a_task_leaves_in_shared_memory_goes_with_it() {
+fn files_in_shared_memory_are_removed_with_their_task() {
     let Some(home) = home_with_segments() else {
         return;
     };
@@ -82,7 +82,7 @@ fn what_a_task_leaves_in_shared_memory_goes_with_it() {
         home.path().display()
     );
     let mut rig = start(script(&text), &place);
-    assert_eq!(rig.hear_exit().signal, Some(9));
+    assert_eq!(rig.receive_exit().signal, Some(9));
     let output = String::from_utf8(rig.output()).unwrap();
     let own = home.path().file_name().unwrap().to_str().unwrap();
     // It sees its own folder, the part that must stay visible, and only its own segment.
@@ -115,7 +115,7 @@ fn members_of_an_attempt_share_it_until_the_last_one_ends() {
     };
     let look = "[ -e /dev/shm/board ] || echo none; wc -l < /proc/sysvipc/shm";
     let mut stranger = start(script(look), &other);
-    assert_eq!(stranger.hear_exit().code, Some(0));
+    assert_eq!(stranger.receive_exit().code, Some(0));
     assert_eq!(stranger.output(), b"none\n1\n");
     drop(stranger);
     assert!(!other.folder.exists());
@@ -129,18 +129,18 @@ fn members_of_an_attempt_share_it_until_the_last_one_ends() {
         script("cat /dev/shm/board; wc -l < /proc/sysvipc/shm"),
         &place,
     );
-    assert_eq!(third.hear_exit().code, Some(0));
+    assert_eq!(third.receive_exit().code, Some(0));
     assert_eq!(third.output(), b"mine\n2\n");
-    second.say(&muster_supervisor::AgentRequest::Stop {
+    second.send(&muster_supervisor::AgentRequest::Stop {
         reason: "cancel".to_owned(),
         grace_ms: 0,
     });
-    assert_eq!(second.hear_exit().signal, Some(9));
+    assert_eq!(second.receive_exit().signal, Some(9));
     assert_eq!(names(home.path()), BTreeSet::new());
 }
 
 #[test]
-fn a_task_says_to_its_supervisor_what_it_must_although_its_shared_memory_is_its_own() {
+fn a_task_with_its_own_shared_memory_still_reaches_its_supervisor() {
     let Some(home) = home() else { return };
     let place = place(home.path(), "7-0-1");
     // The usual location of tasks' directories: below the path that the task's own folder covers.
@@ -151,12 +151,12 @@ fn a_task_says_to_its_supervisor_what_it_must_although_its_shared_memory_is_its_
         home.path().display()
     ));
     let mut rig = start(script, &place);
-    assert_eq!(rig.hear_exit().code, Some(0));
+    assert_eq!(rig.receive_exit().code, Some(0));
     assert!(home.path().join("tasks/there").exists());
 }
 
 #[test]
-fn what_a_dead_supervisor_left_is_removed_by_whoever_looks() {
+fn shared_memory_of_a_dead_supervisor_is_removed() {
     let Some(home) = home() else { return };
     let place = place(home.path(), "7-0-1");
     let rig = start(
@@ -215,9 +215,9 @@ fn a_command_beside_a_task_has_the_tasks_shared_memory() {
     let files = [input.as_fd(), its_output.as_fd(), its_output.as_fd()];
     let socket = ask(&mut rig, &request, files);
     drop(its_output);
-    let mut said = String::new();
-    output.read_to_string(&mut said).unwrap();
-    assert_eq!(said, "mine\n2\n");
-    assert!(hear(&socket).is_some());
-    assert_eq!(hear(&socket), ended(Some(0), None));
+    let mut printed = String::new();
+    output.read_to_string(&mut printed).unwrap();
+    assert_eq!(printed, "mine\n2\n");
+    assert!(receive_answer(&socket).is_some());
+    assert_eq!(receive_answer(&socket), ended(Some(0), None));
 }

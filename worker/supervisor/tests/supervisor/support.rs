@@ -123,12 +123,12 @@ impl Rig {
         self.agent = BufReader::new(stream);
     }
 
-    pub(crate) fn say(&mut self, request: &AgentRequest) {
-        self.say_at_once(std::slice::from_ref(request));
+    pub(crate) fn send(&mut self, request: &AgentRequest) {
+        self.send_all(std::slice::from_ref(request));
     }
 
     /// Sends several requests by one write.
-    pub(crate) fn say_at_once(&mut self, requests: &[AgentRequest]) {
+    pub(crate) fn send_all(&mut self, requests: &[AgentRequest]) {
         let mut lines = Vec::new();
         for request in requests {
             serde_json::to_writer(&mut lines, request).unwrap();
@@ -138,12 +138,12 @@ impl Rig {
     }
 
     /// The supervisor's next message.
-    pub(crate) fn hear(&mut self) -> SupervisorMessage {
-        self.try_hear().unwrap()
+    pub(crate) fn receive(&mut self) -> SupervisorMessage {
+        self.try_receive().unwrap()
     }
 
     /// The supervisor's next message; `None` if it hung up.
-    pub(crate) fn try_hear(&mut self) -> Option<SupervisorMessage> {
+    pub(crate) fn try_receive(&mut self) -> Option<SupervisorMessage> {
         let mut line = String::new();
         let bytes = self.agent.read_line(&mut line).unwrap();
         (bytes > 0).then(|| serde_json::from_str(&line).unwrap())
@@ -162,8 +162,8 @@ impl Rig {
         })
     }
 
-    pub(crate) fn hear_started(&mut self) -> ProcessIdentity {
-        let SupervisorMessage::Started { pid } = self.hear() else {
+    pub(crate) fn receive_started(&mut self) -> ProcessIdentity {
+        let SupervisorMessage::Started { pid } = self.receive() else {
             panic!("the task was not started");
         };
         let process = self.directory.process().unwrap().unwrap();
@@ -172,9 +172,9 @@ impl Rig {
     }
 
     /// Waits for the end, and checks that the record on disk equals the supervisor's report.
-    pub(crate) fn hear_exit(&mut self) -> Exit {
+    pub(crate) fn receive_exit(&mut self) -> Exit {
         loop {
-            if let SupervisorMessage::Exited(exit) = self.hear() {
+            if let SupervisorMessage::Exited(exit) = self.receive() {
                 assert_eq!(self.directory.exit().unwrap().unwrap().exit, exit);
                 assert!(self.supervisor.wait().unwrap().success());
                 return exit;
@@ -183,7 +183,7 @@ impl Rig {
     }
 
     /// Waits until the supervisor checks rarely what is left of its task.
-    pub(crate) fn looks_seldom(&self) {
+    pub(crate) fn wait_until_checks_are_rare(&self) {
         let status = format!("/proc/{}/status", self.supervisor.id());
         let waits = || {
             let text = std::fs::read_to_string(&status).unwrap();
@@ -192,7 +192,7 @@ impl Rig {
                 .find_map(|it| it.strip_prefix("voluntary_ctxt_switches:"));
             line.unwrap().trim().parse::<u64>().unwrap()
         };
-        eventually("it looks seldom", || {
+        eventually("it checks seldom", || {
             let before = waits();
             std::thread::park_timeout(WINDOW);
             waits() - before < WAITS_MAX

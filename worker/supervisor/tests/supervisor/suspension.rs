@@ -22,7 +22,7 @@ fn processes(rig: &Rig) -> [i32; 2] {
     ["main", "hidden"].map(|name| rig.scratch_file(name).parse().unwrap())
 }
 
-fn stand_still(processes: [i32; 2]) -> bool {
+fn are_paused(processes: [i32; 2]) -> bool {
     let all = ProcessEntry::all().unwrap();
     let of_task =
         |entry: &&ProcessEntry| processes.contains(&entry.pid) || processes.contains(&entry.parent);
@@ -47,48 +47,48 @@ fn counted(rig: &Rig) -> u64 {
 }
 
 #[test]
-fn every_process_stands_still_until_the_task_goes_on() {
+fn every_process_is_paused_until_the_task_is_resumed() {
     let mut rig = Rig::start(counting(), LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     let task = processes(&rig);
-    rig.say(&AgentRequest::Suspend);
-    eventually("all are paused", || stand_still(task));
+    rig.send(&AgentRequest::Suspend);
+    eventually("all are paused", || are_paused(task));
     let still = counted(&rig);
-    rig.say(&AgentRequest::Status);
+    rig.send(&AgentRequest::Status);
     assert!(matches!(
-        rig.hear(),
+        rig.receive(),
         SupervisorMessage::Status {
             suspended: true,
             ..
         }
     ));
     assert_eq!(counted(&rig), still, "something goes on");
-    rig.say(&AgentRequest::Resume);
+    rig.send(&AgentRequest::Resume);
     eventually("it goes on", || counted(&rig) > still + 4);
 }
 
 #[test]
-fn a_task_that_stands_still_is_asked_to_stop_and_hears_it() {
+fn a_paused_task_is_resumed_to_receive_a_stop_request() {
     let mut rig = Rig::start(counting(), LONG_LEASE_MS);
-    rig.hear_started();
+    rig.receive_started();
     let task = processes(&rig);
-    rig.say(&AgentRequest::Suspend);
-    eventually("all are paused", || stand_still(task));
-    rig.say(&AgentRequest::Stop {
+    rig.send(&AgentRequest::Suspend);
+    eventually("all are paused", || are_paused(task));
+    rig.send(&AgentRequest::Stop {
         reason: "preempt".to_owned(),
         grace_ms: 20_000,
     });
-    assert_eq!(rig.hear_exit().code, Some(75));
+    assert_eq!(rig.receive_exit().code, Some(75));
     assert_eq!(rig.scratch_file("saved"), "saved");
     assert!(!rig.lives());
 }
 
 #[test]
-fn a_task_that_stands_still_ends_with_its_lease() {
+fn a_paused_task_ends_with_its_lease() {
     let mut rig = Rig::start(counting(), 1_500);
-    rig.hear_started();
-    rig.say(&AgentRequest::Suspend);
-    let exit = rig.hear_exit();
+    rig.receive_started();
+    rig.send(&AgentRequest::Suspend);
+    let exit = rig.receive_exit();
     assert!(
         exit.lease_expired && exit.signal == Some(SIGKILL),
         "{exit:?}"

@@ -123,7 +123,7 @@ async fn join(
         host: host.to_owned(),
         csr_pem,
     };
-    let mut told = String::new();
+    let mut logged = String::new();
     loop {
         for address in &replicas.addresses() {
             let replica = Replica::new(address, identity.authorities.as_deref());
@@ -150,9 +150,9 @@ async fn join(
                 }
                 Err(JoinFailure::NoAnswer(problem)) => format!("{address}: {problem}"),
             };
-            if problem != told {
+            if problem != logged {
                 tracing::warn!(problem, "this worker has not joined yet; retrying");
-                told = problem;
+                logged = problem;
             }
         }
         tokio::time::sleep(PAUSE).await;
@@ -201,7 +201,7 @@ mod tests {
         1111111111111111111111111111111111111111111111111111111111111111";
 
     #[test]
-    fn a_token_is_read_and_what_is_none_is_told() {
+    fn a_token_is_read_and_an_invalid_one_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         let config = WorkerConfig {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn who_tries_again_with_its_key_is_the_same() {
+    fn a_retry_with_the_same_key_has_the_same_request_id() {
         let folder = tempfile::tempdir().unwrap();
         let config = WorkerConfig::default();
         let one = Identity::of(&config, folder.path());

@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// Renews the certificate when a third of its lifetime is left, in a task that ends with the process.
 pub(super) fn keep_renewed(identity: Identity, replicas: KnownReplicas, tls: Tls) {
     tokio::spawn(async move {
-        let mut told = String::new();
+        let mut logged = String::new();
         loop {
             tokio::time::sleep(PAUSE).await;
             if !tls.validity().is_some_and(|life| life.is_renewal_due()) {
@@ -23,17 +23,17 @@ pub(super) fn keep_renewed(identity: Identity, replicas: KnownReplicas, tls: Tls
             match renew(&identity, &replicas.addresses(), &tls).await {
                 Ok(()) => {
                     count_renewal(true);
-                    told.clear();
+                    logged.clear();
                     tracing::info!("the certificate of this worker was renewed");
                 }
                 Err(problem) => {
                     count_renewal(false);
-                    if problem != told {
+                    if problem != logged {
                         tracing::error!(
                             problem,
                             "the certificate of this worker could not be renewed"
                         );
-                        told = problem;
+                        logged = problem;
                     }
                 }
             }

@@ -87,7 +87,7 @@ pub(super) async fn attempt(
     hello: v1::Hello,
 ) -> Result<Opened, Refusal> {
     let newest = LeadershipEpoch(hello.leadership_epoch);
-    let answered = tokio::time::timeout(ANSWER_MAX, say_hello(channel, hello)).await;
+    let answered = tokio::time::timeout(ANSWER_MAX, send_hello(channel, hello)).await;
     let (outbox, messages, first) =
         answered.map_err(|_| Refusal::Unreachable("no answer in time".to_owned()))??;
     match first {
@@ -131,7 +131,7 @@ type SessionStream = (
     LeaderKind,
 );
 
-async fn say_hello(channel: Channel, hello: v1::Hello) -> Result<SessionStream, Refusal> {
+async fn send_hello(channel: Channel, hello: v1::Hello) -> Result<SessionStream, Refusal> {
     let (outbox, outgoing) = mpsc::channel(OUTBOX_MAX);
     let hello = v1::WorkerMessage {
         kind: Some(WorkerKind::Hello(hello)),

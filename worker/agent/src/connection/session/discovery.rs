@@ -90,7 +90,7 @@ impl Discovery {
     }
 
     /// Replaces the learned replicas.
-    pub(super) fn know(&self, replicas: &[String]) {
+    pub(super) fn learn(&self, replicas: &[String]) {
         self.replicas.set_learned(replicas);
     }
 

@@ -91,7 +91,7 @@ impl SessionKeeper {
     /// Searches for the leader until it is found; none after a shutdown.
     async fn open(&mut self) -> Result<Option<Opened>, Error> {
         let mut pause = Pause::new();
-        let mut told = None;
+        let mut logged = None;
         loop {
             self.set_engine_label();
             let hello = v1::Hello {
@@ -111,7 +111,7 @@ impl SessionKeeper {
                     message,
                     retry: false,
                 }) => return Err(Error::Rejected { reason, message }),
-                Err(refusal) => note(&refusal, &mut told),
+                Err(refusal) => note(&refusal, &mut logged),
             }
             tokio::select! {
                 () = self.shutdown.cancelled() => return Ok(None),
@@ -138,7 +138,7 @@ impl SessionKeeper {
             host = %opened.host,
             "session with the leader is open"
         );
-        self.discovery.know(&opened.replicas);
+        self.discovery.learn(&opened.replicas);
         if !opened.cluster_id.is_empty() {
             muster_tracing::belong_to(&opened.cluster_id);
         }
@@ -150,7 +150,7 @@ impl SessionKeeper {
             outbox: opened.outbox,
             closed: closed.clone(),
         };
-        self.tell(InboxItem::Opened(session)).await;
+        self.forward(InboxItem::Opened(session)).await;
         let mut messages = opened.messages;
         loop {
             let message = tokio::select! {
@@ -166,9 +166,9 @@ impl SessionKeeper {
             match message {
                 Ok(Some(v1::LeaderMessage {
                     kind: Some(LeaderKind::Replicas(replicas)),
-                })) => self.discovery.know(&replicas.addresses),
+                })) => self.discovery.learn(&replicas.addresses),
                 Ok(Some(v1::LeaderMessage { kind: Some(kind) })) => {
-                    self.tell(InboxItem::Message(number, kind)).await;
+                    self.forward(InboxItem::Message(number, kind)).await;
                 }
                 // A message that only newer versions know.
                 Ok(Some(v1::LeaderMessage { kind: None })) => {}
@@ -180,10 +180,10 @@ impl SessionKeeper {
             }
         }
         closed.cancel();
-        self.tell(InboxItem::Closed(number)).await;
+        self.forward(InboxItem::Closed(number)).await;
     }
 
-    async fn tell(&self, incoming: InboxItem) {
+    async fn forward(&self, incoming: InboxItem) {
         if self.inbox.send(incoming).await.is_err() {
             tracing::debug!("the agent is ending: a message of the leader is dropped");
         }
@@ -192,11 +192,11 @@ impl SessionKeeper {
 
 /// Logs why there is no session. A temporary rejection is logged as a warning once, since an admin must see
 /// it.
-fn note(refusal: &Refusal, told: &mut Option<Refusal>) {
+fn note(refusal: &Refusal, logged: &mut Option<Refusal>) {
     if !matches!(refusal, Refusal::Rejected { .. }) {
         tracing::debug!(%refusal, "no session");
-    } else if told.as_ref() != Some(refusal) {
+    } else if logged.as_ref() != Some(refusal) {
         tracing::warn!(%refusal, "the cluster rejects this host for now; retrying");
-        *told = Some(refusal.clone());
+        *logged = Some(refusal.clone());
     }
 }

@@ -62,13 +62,13 @@ pub enum RunAs {
 }
 
 impl From<String> for RunAs {
-    /// Parses `auto`, `submitter` or `agent`; any other word is an account name.
-    fn from(word: String) -> Self {
-        match &*word {
+    /// Parses `auto`, `submitter` or `agent`; any other text is an account name.
+    fn from(text: String) -> Self {
+        match &*text {
             "auto" => Self::Auto,
             "submitter" => Self::Submitter,
             "agent" => Self::Agent,
-            _ => Self::Account(word),
+            _ => Self::Account(text),
         }
     }
 }
@@ -178,9 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn whom_tasks_run_as_is_written_as_it_is_read() {
-        for word in ["auto", "submitter", "agent", "nobody"] {
-            assert_eq!(String::from(RunAs::from(word.to_owned())), word);
+    fn the_account_of_tasks_is_written_as_it_is_read() {
+        for text in ["auto", "submitter", "agent", "nobody"] {
+            assert_eq!(String::from(RunAs::from(text.to_owned())), text);
         }
     }
 }

@@ -170,8 +170,8 @@ impl Accounts {
             let (accounts, user) = (self.clone(), user.to_owned());
             let found = tokio::task::spawn_blocking(move || accounts.look_up(&user)).await;
             found.unwrap_or_else(|error| {
-                let words = format!("account lookup aborted: {error}");
-                Err(Refusal::new(Reason::Lookup, words))
+                let message = format!("account lookup aborted: {error}");
+                Err(Refusal::new(Reason::Lookup, message))
             })
         } else {
             self.look_up(user)
@@ -218,18 +218,10 @@ impl Accounts {
             ));
         }
         let name = names.get(user).map_or(user, String::as_str);
-        self.find(name).map_err(
-            |Refusal {
-                 reason,
-                 message: words,
-             }| {
-                let words = format!("tasks of the user `{user}` cannot run on this host: {words}");
-                Refusal {
-                    reason,
-                    message: words,
-                }
-            },
-        )
+        self.find(name).map_err(|Refusal { reason, message }| {
+            let message = format!("tasks of the user `{user}` cannot run on this host: {message}");
+            Refusal { reason, message }
+        })
     }
 
     /// Looks up an account by name and checks whether tasks may run as it.
@@ -244,32 +236,32 @@ impl Accounts {
         let account = match found {
             Ok(Some(account)) => account,
             Ok(None) => {
-                let words = format!(
+                let message = format!(
                     "this host has no account `{name}`: create it, or configure another one (`tasks.users` or \
                      `tasks.run_as` of the worker)"
                 );
-                return Err(Refusal::new(Reason::Missing, words));
+                return Err(Refusal::new(Reason::Missing, message));
             }
             Err(error) => {
-                let words = format!("looking up the account `{name}` failed: {error}");
-                return Err(Refusal::new(Reason::Lookup, words));
+                let message = format!("looking up the account `{name}` failed: {error}");
+                return Err(Refusal::new(Reason::Lookup, message));
             }
         };
         let uid = account.uid;
         if uid == 0 && !self.allow_root {
-            let words = format!(
+            let message = format!(
                 "the account `{name}` is root (uid 0): tasks may run as root only if the worker sets \
                  `tasks.allow_root`"
             );
-            return Err(Refusal::new(Reason::Forbidden, words));
+            return Err(Refusal::new(Reason::Forbidden, message));
         }
         if uid != 0 && uid < self.min_uid {
-            let words = format!(
+            let message = format!(
                 "the account `{name}` has uid {uid}; those below {} are system accounts (`tasks.min_uid` of \
                  the worker)",
                 self.min_uid
             );
-            return Err(Refusal::new(Reason::Forbidden, words));
+            return Err(Refusal::new(Reason::Forbidden, message));
         }
         Ok(account)
     }
@@ -294,7 +286,7 @@ mod tests {
 
     fn refusal(accounts: &Accounts, user: &str) -> (&'static str, String) {
         let refusal = accounts.look_up(user).unwrap_err();
-        (refusal.reason.word(), refusal.message())
+        (refusal.reason.label(), refusal.message())
     }
 
     #[test]
@@ -307,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_account_or_one_of_the_system_is_refused_with_the_way_out() {
+    fn a_user_without_an_account_or_with_a_system_account_is_refused_with_a_remedy() {
         let accounts = submitters(false, &[("eve", "root")]);
         for (user, account, kind, way_out) in [
             ("no-such-user", "`no-such-user`", "missing", "tasks.users"),
@@ -328,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_database_that_does_not_answer_is_no_missing_account() {
+    fn an_unavailable_user_database_is_distinguished_from_a_missing_account() {
         let failed = Err(io::Error::from(io::ErrorKind::TimedOut));
         let refusal = submitters(false, &[]).judge("ada", failed).unwrap_err();
         assert_eq!(refusal.reason, Reason::Lookup);
@@ -361,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_is_root_runs_tasks_as_root_only_by_its_hosts_word() {
+    fn a_worker_that_is_root_runs_tasks_as_root_only_if_its_settings_allow_that() {
         let config = |run_as: &str, allow_root| TasksConfig {
             run_as: RunAs::from(run_as.to_owned()),
             allow_root,

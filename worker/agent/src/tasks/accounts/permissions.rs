@@ -131,7 +131,7 @@ fn foreign(place: &Path) -> io::Result<Option<String>> {
         found => found?,
     };
     let (uid, mode) = (found.uid(), found.mode() & RIGHTS);
-    let words = if found.is_symlink() {
+    let description = if found.is_symlink() {
         format!("a link of the user {uid}")
     } else if !found.is_dir() {
         format!("a file of the user {uid}")
@@ -142,7 +142,7 @@ fn foreign(place: &Path) -> io::Result<Option<String>> {
     } else {
         return Ok(None);
     };
-    Ok(Some(words))
+    Ok(Some(description))
 }
 
 /// Creates a folder that others may traverse if it does not exist; otherwise reduces its other rights to
@@ -206,7 +206,7 @@ mod tests {
     const NOBODY: u32 = 65_534;
 
     #[test]
-    fn what_somebody_else_has_in_hand_is_told_with_whose_it_is() {
+    fn a_path_that_another_user_controls_is_described_with_its_owner() {
         let home = tempfile::tempdir().unwrap();
         let us = geteuid().as_raw();
         let folder = home.path().join("new/folder");
@@ -218,17 +218,20 @@ mod tests {
         symlink(&folder, &link).unwrap();
         let file = home.path().join("file");
         fs::write(&file, "").unwrap();
-        let told = |place: &Path| foreign(place).unwrap().unwrap();
-        assert_eq!(told(&link), format!("a link of the user {us}"));
-        assert_eq!(told(&file), format!("a file of the user {us}"));
+        let description = |place: &Path| foreign(place).unwrap().unwrap();
+        assert_eq!(description(&link), format!("a link of the user {us}"));
+        assert_eq!(description(&file), format!("a file of the user {us}"));
         for mode in [0o1777, 0o770] {
             fs::set_permissions(&folder, Permissions::from_mode(mode)).unwrap();
             let expected = format!("a folder that others may write into (mode {mode:o})");
-            assert_eq!(told(&folder), expected);
+            assert_eq!(description(&folder), expected);
         }
         if geteuid().is_root() {
             chown(&folder, Some(NOBODY), None).unwrap();
-            assert_eq!(told(&folder), format!("a folder of the user {NOBODY}"));
+            assert_eq!(
+                description(&folder),
+                format!("a folder of the user {NOBODY}")
+            );
         }
     }
 }

@@ -38,7 +38,7 @@ impl Reason {
         Self::Unnamed,
     ];
 
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Missing => "missing",
             Self::Forbidden => "forbidden",
@@ -50,12 +50,9 @@ impl Reason {
 }
 
 impl Refusal {
-    pub(super) fn new(reason: Reason, words: impl Into<String>) -> Self {
-        let words = words.into();
-        Self {
-            reason,
-            message: words,
-        }
+    pub(super) fn new(reason: Reason, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { reason, message }
     }
 
     /// The message for the task's user.

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_agents_task_has_is_not_given_away() {
+    fn cpus_of_an_adopted_task_are_not_given_to_others() {
         let ledger = ledger();
         let place = AssignedCpus {
             cpus: vec![2, 6],

@@ -78,7 +78,7 @@ impl Call {
     /// Reports why the command was not started.
     pub(super) async fn refuse(self, detail: String) {
         let Self { up, down } = self;
-        say(&up, ToUser::Refused(v1::ExecRefusal { detail })).await;
+        send(&up, ToUser::Refused(v1::ExecRefusal { detail })).await;
         await_close(up, until_gone(down)).await;
     }
 
@@ -102,7 +102,7 @@ impl Call {
             () = up.closed() => return,
             ending = relay(&supervisor, &output, errors.as_deref(), &up) => ending,
         };
-        say(&up, ending).await;
+        send(&up, ending).await;
         await_close(up, user).await;
     }
 }
@@ -202,7 +202,7 @@ async fn relay_start_and_exit(
         match answer {
             Err(_) => {}
             Ok(Ok(Some(ExecAnswer::Started))) => {
-                say(up, ToUser::Begun(v1::ExecBegun::default())).await;
+                send(up, ToUser::Begun(v1::ExecBegun::default())).await;
             }
             Ok(Ok(Some(ExecAnswer::Ended { code, signal }))) => {
                 let lost = None;
@@ -258,7 +258,7 @@ async fn copy(
         if bytes.is_empty() {
             return;
         }
-        if !say(up, message(bytes)).await {
+        if !send(up, message(bytes)).await {
             // The command ends with its user.
             pending::<()>().await;
         }
@@ -266,7 +266,7 @@ async fn copy(
 }
 
 /// Returns false if the user is gone.
-async fn say(up: &mpsc::Sender<v1::ExecUp>, kind: ToUser) -> bool {
+async fn send(up: &mpsc::Sender<v1::ExecUp>, kind: ToUser) -> bool {
     let message = v1::ExecUp {
         token: String::new(),
         response: Some(v1::ExecResponse { kind: Some(kind) }),

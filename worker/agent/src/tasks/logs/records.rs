@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_that_a_power_cut_left_says_nothing_and_is_told_of_once() {
+    fn a_record_damaged_by_a_power_cut_is_ignored_and_logged_once() {
         let logs = tempfile::tempdir().unwrap();
         for left in ["", "\0\0\0\0", "{\"stdout\":"] {
             let files = [Shipped::file(logs.path()), LogOwner::file(logs.path())];

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_looked_at_keeps_no_other() {
+    fn an_unreadable_record_does_not_prevent_the_removal_of_other_logs() {
         let logs = attempts(3);
         let of = |epoch| logs.path().join(id(epoch).to_string());
         // A power cut emptied the record of the first attempt.
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_unshipped_is_counted() {
+    fn unshipped_segments_are_counted() {
         let logs = attempts(3);
         let none = LogRetention {
             bytes_max: 0,

@@ -120,7 +120,7 @@ impl Shipper {
 
     /// Tries the next segment of every output; returns the number shipped.
     async fn round(&mut self) -> usize {
-        let found = match self.look().await {
+        let found = match self.scan().await {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!(%error, "looking for output to ship failed");
@@ -166,9 +166,9 @@ impl Shipper {
         self.failing.insert(output, RetryState { wait, again_at });
     }
 
-    async fn look(&self) -> io::Result<ScanResult> {
+    async fn scan(&self) -> io::Result<ScanResult> {
         let (logs, tasks) = (self.logs.clone(), self.tasks.clone());
-        tokio::task::spawn_blocking(move || look(&logs, &tasks))
+        tokio::task::spawn_blocking(move || scan(&logs, &tasks))
             .await
             .unwrap_or_else(|error| Err(error.into()))
     }
@@ -282,7 +282,7 @@ pub(super) fn unshipped_bytes(directory: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-fn look(logs: &Path, tasks: &Path) -> io::Result<ScanResult> {
+fn scan(logs: &Path, tasks: &Path) -> io::Result<ScanResult> {
     let mut found = ScanResult::default();
     for entry in fs::read_dir(logs)? {
         let entry = entry?;
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_record_that_a_power_cut_emptied_keeps_nothing_back() {
+    async fn a_record_emptied_by_a_power_cut_does_not_stop_shipping() {
         let mut rig = Rig::new();
         rig.open();
         rig.writer("8-1-12", OutputStream::Stderr)
@@ -451,7 +451,7 @@ mod tests {
         rig.shipper.note(output, false);
         assert_eq!(rig.shipper.failing[&output].wait, 2 * LOG_SHIP_RETRY);
         rig.shipper.failing.get_mut(&output).unwrap().again_at = Instant::now();
-        let found = rig.shipper.look().await.unwrap();
+        let found = rig.shipper.scan().await.unwrap();
         assert_eq!((found.segments, found.next[0].lost_bytes), (3, 8));
         while rig.shipper.round().await > 0 {}
         let expected = [

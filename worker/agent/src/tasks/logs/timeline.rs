@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_waits_for_line_ends_but_not_for_ever() {
+    fn a_follower_waits_for_line_ends_up_to_a_limit() {
         let mut task = alternating(1_000);
         let mut timeline = task.open(StartPosition::Last(1), true);
         let found = timeline.read(false, 60).unwrap();

@@ -236,7 +236,7 @@ fn reach(
 ) -> io::Result<DirectoryState> {
     let stream = UnixStream::connect(directory.agent_socket())?;
     stream.set_read_timeout(Some(ADOPTION_MAX))?;
-    say(&stream, &AgentRequest::Status)?;
+    send_request(&stream, &AgentRequest::Status)?;
     let mut phase = WorkerTaskPhase::Starting;
     let (mut progress, mut stuck) = (None, None);
     let suspended;
@@ -302,7 +302,7 @@ fn reach_busy(
 ) -> io::Result<DirectoryState> {
     let stream = UnixStream::connect(directory.agent_socket())?;
     // It is unknown whether its task is suspended: if it should be, the order is sent again.
-    say(&stream, &AgentRequest::Resume)?;
+    send_request(&stream, &AgentRequest::Resume)?;
     let phase = match directory.process() {
         Ok(Some(_)) => WorkerTaskPhase::Running,
         _ => WorkerTaskPhase::Starting,
@@ -323,7 +323,7 @@ fn reach_busy(
     })))
 }
 
-fn say(mut stream: &UnixStream, request: &AgentRequest) -> io::Result<()> {
+fn send_request(mut stream: &UnixStream, request: &AgentRequest) -> io::Result<()> {
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)
@@ -446,8 +446,8 @@ mod tests {
             let unanswered = listener.accept().unwrap();
             let (mut stream, _) = listener.accept().unwrap();
             let exit = r#"{"code":0,"out_of_memory":false,"lease_expired":false}"#;
-            let said = format!("{{\"exited\":{exit}}}\n");
-            stream.write_all(said.as_bytes()).unwrap();
+            let lines = format!("{{\"exited\":{exit}}}\n");
+            stream.write_all(lines.as_bytes()).unwrap();
             (unanswered, stream)
         });
         let (outbox, mut inbox) = inbox();
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_supervisor_that_says_what_we_do_not_know_is_adopted() {
+    fn a_supervisor_that_sends_unknown_messages_is_adopted() {
         let home = tempfile::tempdir().unwrap();
         let config = testing::runner_config(home.path());
         let (_, directory) = orphan(&config, None);
@@ -476,8 +476,8 @@ mod tests {
         let newer = std::thread::spawn(move || {
             let (mut stream, _) = supervisor.accept().unwrap();
             let status = r#"{"status":{"deadline_boottime_ms":77,"stopping":false}}"#;
-            let said = format!("{{\"started\":{{\"pid\":5}}}}\n{{\"hummed\":{{}}}}\n{status}\n");
-            stream.write_all(said.as_bytes()).unwrap();
+            let lines = format!("{{\"started\":{{\"pid\":5}}}}\n{{\"hummed\":{{}}}}\n{status}\n");
+            stream.write_all(lines.as_bytes()).unwrap();
             stream
         });
         let case = reach(&directory, None).unwrap();

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_looked_for_is_not_gone() {
+    fn a_process_that_cannot_be_searched_for_does_not_count_as_gone() {
         let home = tempfile::tempdir().unwrap();
         let directory = TaskDirectory::new(home.path().join("7-0-11"));
         let unreadable = || Err(io::ErrorKind::PermissionDenied.into());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_number_of_a_main_process_that_is_gone_is_left_alone() {
+    fn another_process_with_the_pid_of_a_dead_main_process_is_not_killed() {
         let home = tempfile::tempdir().unwrap();
         let directory = TaskDirectory::new(home.path().join("7-0-11"));
         let mut command = std::process::Command::new("sleep");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_any_more_is_cleared_away_and_nothing_else() {
+    fn only_remains_of_unknown_tasks_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let config = crate::testing::runner_config(home.path());
         let start = |task: &str| {

@@ -25,7 +25,7 @@ use crate::tasks::runner::{ConnectionEnd, leftovers, send};
 /// Time for a supervisor that closed the connection to end.
 const END_MAX: Duration = Duration::from_secs(2);
 /// Bytes of a supervisor's last output that are reported.
-const LAST_WORDS_BYTES_MAX: usize = 1_024;
+const LAST_OUTPUT_BYTES_MAX: usize = 1_024;
 /// Pause between attempts to kill an unkillable task.
 const UNKILLABLE_RETRY: Duration = Duration::from_secs(1);
 
@@ -78,7 +78,9 @@ impl Orders {
             loop {
                 match next_request(requests).await {
                     AgentRequest::Stop { .. } => return,
-                    stance @ (AgentRequest::Suspend | AgentRequest::Resume) => *kept = Some(stance),
+                    request @ (AgentRequest::Suspend | AgentRequest::Resume) => {
+                        *kept = Some(request)
+                    }
                     // A gang does not begin before this member is prepared, and all other orders need an
                     // answer of a running supervisor.
                     _ => {}
@@ -220,8 +222,8 @@ impl SupervisorLink {
     }
 
     async fn run_connection(&mut self, connection: &mut SupervisorConnection) -> LinkEnd {
-        if let Some(stance) = self.orders.kept.take()
-            && connection.send(&stance).await.is_err()
+        if let Some(request) = self.orders.kept.take()
+            && connection.send(&request).await.is_err()
         {
             return LinkEnd::HungUp;
         }
@@ -243,7 +245,7 @@ impl SupervisorLink {
                 rendezvous = next_rendezvous(&mut self.orders.meetings) => {
                     AgentRequest::Renew(rendezvous)
                 }
-                request = next_request(&mut self.orders.requests) => self.noted(request),
+                request = next_request(&mut self.orders.requests) => self.note_stop(request),
                 _ = tick.tick() => {
                     if self.is_overdue() {
                         return LinkEnd::Overdue;
@@ -295,7 +297,7 @@ impl SupervisorLink {
         }
     }
 
-    fn noted(&mut self, request: AgentRequest) -> AgentRequest {
+    fn note_stop(&mut self, request: AgentRequest) -> AgentRequest {
         if let AgentRequest::Stop { grace_ms, .. } = &request {
             let kill_at = boottime_ms().saturating_add(*grace_ms);
             let earliest = self
@@ -331,9 +333,9 @@ impl SupervisorLink {
         let mut exit = recorded_exit(&directory);
         if exit.is_none() {
             // Nothing new may start on its GPUs before all of its processes are dead.
-            let in_vain = Instant::now() + Duration::from_millis(UNKILLABLE_MS);
+            let give_up_at = Instant::now() + Duration::from_millis(UNKILLABLE_MS);
             while !kill_all(directory.clone(), supervisor).await {
-                if Instant::now() >= in_vain && !self.is_stuck {
+                if Instant::now() >= give_up_at && !self.is_stuck {
                     self.stuck(UnkillableTask {
                         detail: LEFT_OVER.to_owned(),
                         exit: None,
@@ -430,11 +432,11 @@ fn detail(ending: &LinkEnd, directory: &TaskDirectory) -> String {
         }
     };
     let text = std::fs::read_to_string(directory.supervisor_errors()).unwrap_or_default();
-    let words: String = text.trim().chars().take(LAST_WORDS_BYTES_MAX).collect();
-    if words.is_empty() {
+    let last_output: String = text.trim().chars().take(LAST_OUTPUT_BYTES_MAX).collect();
+    if last_output.is_empty() {
         what.to_owned()
     } else {
-        format!("{what}; its last output: {words}")
+        format!("{what}; its last output: {last_output}")
     }
 }
 
@@ -443,7 +445,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_order_to_stand_still_that_comes_while_a_gpu_is_waited_for_is_kept() {
+    async fn a_pause_request_that_arrives_while_a_gpu_is_awaited_is_kept() {
         let (_lease, deadlines) = watch::channel(0);
         let (_gang, meetings) = watch::channel(None);
         let (agent, requests) = mpsc::channel(4);
@@ -464,7 +466,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_a_gang_meets_is_told_although_other_orders_wait() {
+    async fn the_meeting_of_a_gang_is_sent_although_other_orders_wait() {
         let home = tempfile::tempdir().expect("a folder");
         let (outbox, _incoming) = crate::inbox::inbox();
         let runner = crate::testing::runner(crate::testing::runner_config(home.path()), outbox);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_removed_and_not_what_it_leads_to() {
+    fn a_link_is_removed_and_its_target_stays() {
         let home = tempfile::tempdir().unwrap();
         let directory = unit(home.path());
         let other = home.path().join("elsewhere");

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_whose_directories_lie_on_a_disk_are_told_apart_from_a_missing_right() {
+    fn task_directories_on_a_disk_are_distinguished_from_a_missing_right() {
         let refused = SharedMemoryHost::find(None, &[]).unwrap_err();
         assert!(matches!(refused, NotPrivate::OnDisk), "{refused}");
     }

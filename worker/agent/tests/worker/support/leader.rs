@@ -133,7 +133,7 @@ impl Leader {
         inner.send_desired();
     }
 
-    pub(crate) fn say(&self, kind: LeaderKind) {
+    pub(crate) fn send(&self, kind: LeaderKind) {
         self.inner().send(kind);
     }
 
@@ -190,7 +190,7 @@ impl Inner {
         self.send(LeaderKind::Desired((&desired).into()));
     }
 
-    fn hear(&mut self, kind: WorkerKind) {
+    fn receive(&mut self, kind: WorkerKind) {
         match kind {
             WorkerKind::Hello(hello) => {
                 self.hellos.push(hello);
@@ -245,8 +245,8 @@ impl WorkerService for Leader {
         tokio::spawn(async move {
             while let Ok(Some(message)) = messages.message().await {
                 let mut inner = leader.inner();
-                let (_, heard) = inner.execs.get_mut(&first.token).unwrap();
-                heard.extend(message.response.and_then(|response| response.kind));
+                let (_, responses) = inner.execs.get_mut(&first.token).unwrap();
+                responses.extend(message.response.and_then(|response| response.kind));
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
@@ -275,7 +275,7 @@ impl WorkerService for Leader {
             while let Ok(Some(message)) = messages.message().await {
                 let mut inner = leader.inner();
                 if inner.leading {
-                    inner.hear(message.kind.unwrap());
+                    inner.receive(message.kind.unwrap());
                 }
             }
         });

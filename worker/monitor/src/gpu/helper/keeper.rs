@@ -21,7 +21,7 @@ use crate::limits::GPU_HELPER_REAP_MAX;
 use crate::metrics;
 
 /// Interval of checks whether a killed helper is gone.
-const LOOK: Duration = Duration::from_millis(5);
+const REAP_INTERVAL: Duration = Duration::from_millis(5);
 /// Name of the helper in process lists.
 const NAME: &str = "muster";
 
@@ -208,7 +208,7 @@ impl HelperState {
                 self.helper = Helper::Leaving(child);
                 break;
             }
-            std::thread::park_timeout(LOOK);
+            std::thread::park_timeout(REAP_INTERVAL);
         }
         pid
     }
@@ -224,7 +224,7 @@ impl Drop for HelperState {
 fn spawn(program: &HelperProgram) -> std::io::Result<Child> {
     Command::new(&program.program)
         .arg0(NAME)
-        .args(&program.words)
+        .args(&program.arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

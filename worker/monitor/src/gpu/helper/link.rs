@@ -41,10 +41,10 @@ impl Link {
         };
         let pid = child.id();
         let waiting = Arc::<Mutex<PendingRequests>>::default();
-        let hears = Arc::clone(&waiting);
+        let receiving = Arc::clone(&waiting);
         std::thread::Builder::new()
             .name("gpu-answers".to_owned())
-            .spawn(move || receive(stdout, &hears))?;
+            .spawn(move || receive(stdout, &receiving))?;
         std::thread::Builder::new()
             .name("gpu-helper-log".to_owned())
             .spawn(move || forward_log(stderr, pid))?;
@@ -73,7 +73,7 @@ impl Link {
         let (sender, answer) = sync_channel(1);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.wait_for(id, sender)?;
-        let told =
+        let result =
             self.send(&Request { id, question })
                 .and_then(|()| match answer.recv_timeout(limit) {
                     Ok(result) => result,
@@ -83,7 +83,7 @@ impl Link {
                     Err(RecvTimeoutError::Disconnected) => Err(self.broken(self.why_over())),
                 });
         lock(&self.waiting).asked.remove(&id);
-        told
+        result
     }
 
     fn wait_for(

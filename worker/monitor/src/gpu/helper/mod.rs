@@ -49,7 +49,7 @@ pub struct HelperProgram {
     /// Path of the program.
     pub program: PathBuf,
     /// Its arguments.
-    pub words: Vec<OsString>,
+    pub arguments: Vec<OsString>,
     /// Time limit of an answer.
     pub answer_max: Duration,
 }
@@ -60,21 +60,21 @@ impl HelperProgram {
     pub fn of_this_binary() -> Self {
         Self {
             program: THIS_PROGRAM.into(),
-            words: vec![ASK_GPUS.into()],
+            arguments: vec![ASK_GPUS.into()],
             answer_max: GPU_ANSWER_MAX,
         }
     }
 }
 
 /// Runs the subcommand `ask-gpus`: answers requests on standard input about the GPUs of NVML on standard
-/// output until the input is closed. None if `words` are not that subcommand. `log` starts logging on
+/// output until the input is closed. None if `arguments` are not that subcommand. `log` starts logging on
 /// standard error in JSON, which the agent reads.
 pub fn run<E: Display>(
-    words: &[OsString],
+    arguments: &[OsString],
     log: impl FnOnce() -> Result<(), E>,
 ) -> Option<ExitCode> {
-    match words {
-        [word] if word == ASK_GPUS => Some(serve(log, |ecc_counts| {
+    match arguments {
+        [argument] if argument == ASK_GPUS => Some(serve(log, |ecc_counts| {
             Ok(Box::new(NvmlBackend::open(&ecc_counts)?))
         })),
         _ => None,

@@ -193,8 +193,8 @@ impl GpuBackend for NvmlBackend {
     fn pci_addresses(&self) -> BTreeMap<GpuUuid, PciAddress> {
         let address = |gpu: &GpuDescription| {
             let device = self.nvml.device_by_uuid(gpu.uuid.to_string()).ok()?;
-            let told = device.pci_info().ok()?.bus_id;
-            let address = told.parse().inspect_err(
+            let bus_id = device.pci_info().ok()?.bus_id;
+            let address = bus_id.parse().inspect_err(
                 |error| tracing::warn!(gpu = %gpu.uuid, %error, "the PCI address of a GPU is unknown"),
             );
             Some((gpu.uuid, address.ok()?))
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_not_there_is_another_thing_than_a_driver_that_does_not_start() {
+    fn a_missing_library_is_distinguished_from_a_driver_that_does_not_start() {
         let of = |error: NvmlError| match not_started(&error) {
             GpuError::NoDriver(_) => "none",
             GpuError::DriverDoesNotStart(why) if !why.is_empty() => "does not start",
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_a_driver_says_so_and_one_with_it_lists_its_gpus() {
+    fn a_host_without_a_driver_reports_that_and_one_with_it_lists_its_gpus() {
         match NvmlBackend::open(&BTreeMap::new()) {
             Err(GpuError::NoDriver(_) | GpuError::DriverDoesNotStart(_)) => {}
             opened => assert_eq!(opened.unwrap().observe(Duration::ZERO).unwrap(), vec![]),

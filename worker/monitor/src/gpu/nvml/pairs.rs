@@ -34,24 +34,24 @@ impl Pairs {
         readings: &mut GpuReadings,
     ) {
         let gpus = nvml.device_count().unwrap_or_default();
-        let told: Vec<(u32, bool)> = (index + 1..gpus)
+        let peers: Vec<(u32, bool)> = (index + 1..gpus)
             .filter_map(|other| {
                 let peer = nvml.device_by_index(other).ok()?;
                 let status = device.p2p_status(&peer, P2pCapabilitiesIndex::NvLink);
                 Some((other, status.ok()? == P2pStatus::Ok))
             })
             .collect();
-        if let Some((good, bad)) = self.judge(index, &told) {
+        if let Some((good, bad)) = self.judge(index, &peers) {
             readings.sample(PAIRS_RULE, &[(GOOD_PAIRS, good), (BAD_PAIRS, bad)]);
         }
     }
 
     /// Numbers of linked pairs and of pairs that lost their link; none if no pair was ever linked.
-    fn judge(&mut self, index: u32, told: &[(u32, bool)]) -> Option<(i64, i64)> {
-        let linked = told.iter().filter(|(_, is_linked)| *is_linked);
+    fn judge(&mut self, index: u32, peers: &[(u32, bool)]) -> Option<(i64, i64)> {
+        let linked = peers.iter().filter(|(_, is_linked)| *is_linked);
         self.0.extend(linked.map(|(other, _)| (index, *other)));
         let count_of = |wanted: bool| {
-            let pairs = told.iter().filter(|(other, is_linked)| {
+            let pairs = peers.iter().filter(|(other, is_linked)| {
                 *is_linked == wanted && self.0.contains(&(index, *other))
             });
             count(pairs.count())

@@ -77,19 +77,19 @@ impl GpuSensors for NvmlSensors {
         };
         let before = self.gpus.entry(gpu.uuid).or_default();
         let used_percent = device.utilization_rates().map_or(0, |used| used.gpu);
-        let mut look = GpuSweep {
+        let mut sweep = GpuSweep {
             device: &device,
             now,
             is_busy: used_percent >= BUSY_PERCENT,
             readings: &mut readings,
         };
-        look.memory_errors(before);
-        look.remapped_rows();
-        look.modes();
-        look.temperatures();
-        look.power_and_clocks(before);
-        look.pcie(before);
-        look.links(before);
+        sweep.memory_errors(before);
+        sweep.remapped_rows();
+        sweep.modes();
+        sweep.temperatures();
+        sweep.power_and_clocks(before);
+        sweep.pcie(before);
+        sweep.links(before);
         self.pairs
             .read(self.nvml, &device, gpu.index, &mut readings);
         gauges::read(&device, &mut readings);

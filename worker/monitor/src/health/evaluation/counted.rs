@@ -50,11 +50,11 @@ impl RuleEvaluator {
             }
             self.notes.severities.push((id, component, severity));
         }
-        for (gpu, word) in std::mem::take(&mut self.notes.signals) {
-            if let Some(signal) = signals::find(&word) {
-                self.signal(gpu, signal, &word);
+        for (gpu, name) in std::mem::take(&mut self.notes.signals) {
+            if let Some(signal) = signals::find(&name) {
+                self.signal(gpu, signal, &name);
             }
-            self.notes.signals.push((gpu, word));
+            self.notes.signals.push((gpu, name));
         }
         self.publish_faulty();
     }
@@ -70,8 +70,8 @@ impl RuleEvaluator {
     }
 
     fn is_signalled(&self, id: &str, component: &Component) -> bool {
-        self.notes.signals.iter().any(|(gpu, word)| {
-            let signal = signals::find(word).filter(|signal| signal.rule == id);
+        self.notes.signals.iter().any(|(gpu, name)| {
+            let signal = signals::find(name).filter(|signal| signal.rule == id);
             signal.is_some_and(|signal| signal.component(*gpu) == *component)
         })
     }

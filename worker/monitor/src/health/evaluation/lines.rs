@@ -44,7 +44,7 @@ impl RuleEvaluator {
     /// An XID, from the kernel's log or from NVML: the second report of the same one is dropped.
     pub(super) fn xid(&mut self, gpu: GpuUuid, xid: &Xid, evidence: &str) {
         metrics::xid(xid.code);
-        self.against.note_code(gpu, xid.code);
+        self.known_faults.note_code(gpu, xid.code);
         let judged = judge_xid(&self.rules.codes, xid, self.release);
         let policy = self.rules.codes.xid(xid.code);
         if policy.is_some_and(|policy| policy.blame == Blame::Nothing) {
@@ -52,7 +52,7 @@ impl RuleEvaluator {
             return;
         }
         if judged.severity >= Severity::Degraded {
-            self.against.note_xid(gpu, (self.clock)());
+            self.known_faults.note_xid(gpu, (self.clock)());
         }
         let is_verdict = policy.is_some_and(|policy| policy.severity == XidSeverity::Text);
         if let (true, Some(recovery)) = (is_verdict, xid.recovery) {

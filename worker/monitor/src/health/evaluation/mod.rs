@@ -60,7 +60,7 @@ pub(super) struct Links {
     /// The clock of the rules' time windows.
     pub(super) clock: Monotonic,
     /// Current faults, for checks.
-    pub(super) against: KnownFaults,
+    pub(super) known_faults: KnownFaults,
     /// Notes for the next agent.
     pub(super) writer: watch::Sender<Notes>,
     /// Findings for the leader.
@@ -82,13 +82,14 @@ pub(super) struct RuleEvaluator {
     clock: Monotonic,
     coalescer: Coalescer,
     readings: Readings,
-    against: KnownFaults,
+    known_faults: KnownFaults,
     notes: Notes,
     /// New findings, not passed on yet.
     found: Vec<Finding>,
     /// Findings passed on but not acknowledged, with the sequence numbers that the agent gives them.
     waiting: VecDeque<(u64, Finding)>,
-    told: u64,
+    /// Sequence number of the last finding passed on.
+    last_sequence: u64,
     /// GPUs whose health was reported since the start.
     reported: BTreeSet<GpuUuid>,
     /// Findings that the cluster counts against this host.
@@ -108,7 +109,7 @@ impl RuleEvaluator {
     pub(super) fn new(mut notes: Notes, host: Host, source: RulesSource, links: Links) -> Self {
         let Links {
             clock,
-            against,
+            known_faults,
             writer,
             reports,
             seen,
@@ -124,11 +125,11 @@ impl RuleEvaluator {
             clock,
             coalescer: Coalescer::default(),
             readings: Readings::default(),
-            against,
+            known_faults,
             notes,
             found,
             waiting: VecDeque::new(),
-            told: 0,
+            last_sequence: 0,
             reported: BTreeSet::new(),
             counted: CountedFindings::default(),
             unconfirmed: BTreeSet::new(),
@@ -148,7 +149,7 @@ impl RuleEvaluator {
                 evaluator.readings.resume(now, rule, component, *severity);
             }
         }
-        evaluator.against.set_rules(&evaluator.rules);
+        evaluator.known_faults.set_rules(&evaluator.rules);
         evaluator.publish_faulty();
         evaluator
     }
@@ -156,7 +157,7 @@ impl RuleEvaluator {
     /// Reports an unexpected reboot of the host.
     pub(super) fn rebooted(&mut self) {
         let evidence = "the host has booted, and the scheduler did not order it";
-        self.find(
+        self.add_finding(
             REBOOT_UNEXPECTED,
             THIS_HOST,
             Severity::Degraded,
@@ -177,7 +178,7 @@ impl RuleEvaluator {
                 },
                 _ = tick.tick() => self.tick(),
             }
-            self.tell().await;
+            self.forward_findings().await;
         }
     }
 
@@ -198,20 +199,20 @@ impl RuleEvaluator {
                     self.sample(sample);
                 }
             }
-            Observation::SampleWithText(sample, words) => {
-                self.sample_with_evidence(&sample, Some(&words))
+            Observation::SampleWithText(sample, text) => {
+                self.sample_with_evidence(&sample, Some(&text))
             }
             Observation::Gpu(gpu, health) => self.gpu(gpu, &health),
             Observation::Xid(gpu, code) => self.driver_xid(gpu, code),
             Observation::LateXid(gpu, code) => self.evaluate_driver_xid(gpu, code),
             Observation::Checked(name, result) => self.checked(&name, &result),
-            Observation::Acknowledged(number) => self.heard(number),
+            Observation::Acknowledged(number) => self.acknowledge(number),
             Observation::Rules(revision, sum) => self.fetch(revision, sum),
             Observation::Fetched(revision, rules) => {
                 self.revision = revision;
                 self.rules = rules.set;
                 self.rules_sum = rules.sum;
-                self.against.set_rules(&self.rules);
+                self.known_faults.set_rules(&self.rules);
                 self.publish_faulty();
                 self.compare_counted();
             }
@@ -233,9 +234,9 @@ impl RuleEvaluator {
     pub(super) fn tick(&mut self) {
         let now = self.now();
         for (id, component) in self.readings.quiet(now) {
-            self.stands(&id, &component, Severity::Healthy);
+            self.set_severity(&id, &component, Severity::Healthy);
             let evidence = "not observed for long enough";
-            self.find(&id, component, Severity::Healthy, "", 0, evidence);
+            self.add_finding(&id, component, Severity::Healthy, "", 0, evidence);
         }
         if let Some(unfinished_s) = self.host.sweep.unfinished_s() {
             let metrics = [("unfinished_s", unfinished_s)];
@@ -244,7 +245,7 @@ impl RuleEvaluator {
     }
 
     fn gpu(&mut self, gpu: GpuUuid, health: &GpuHealth) {
-        let word = match health {
+        let signal_name = match health {
             GpuHealth::Healthy => None,
             GpuHealth::Faulted { signal, detail } if signal == signals::NO_DATA => {
                 // The silence hides earlier faults and ends when the sampler gets an answer.
@@ -261,19 +262,19 @@ impl RuleEvaluator {
             .iter()
             .position(|(of, _)| *of == gpu)
             .map(|at| self.notes.signals.remove(at).1);
-        if let Some((word, _)) = word {
-            self.notes.signals.push((gpu, word.clone()));
+        if let Some((signal_name, _)) = signal_name {
+            self.notes.signals.push((gpu, signal_name.clone()));
         }
-        if before.as_ref() == word.map(|(word, _)| word) {
+        if before.as_ref() == signal_name.map(|(signal_name, _)| signal_name) {
             self.confirm_signals(gpu);
             return;
         }
         if let Some(signal) = before.as_deref().and_then(signals::find) {
             self.signal_over(gpu, signal);
         }
-        if let Some((word, detail)) = word {
-            let evidence = with_detail(word, detail);
-            match (signals::xid(word), signals::find(word)) {
+        if let Some((signal_name, detail)) = signal_name {
+            let evidence = with_detail(signal_name, detail);
+            match (signals::xid(signal_name), signals::find(signal_name)) {
                 (Some(code), _) => self.xid(
                     gpu,
                     &Xid {
@@ -304,7 +305,7 @@ impl RuleEvaluator {
             self.miss(signal.rule);
             return;
         };
-        self.find(
+        self.add_finding(
             signal.rule,
             signal.component(gpu),
             severity,
@@ -320,7 +321,7 @@ impl RuleEvaluator {
         if clears && !self.another_shows(gpu, signal) {
             let component = signal.component(gpu);
             let evidence = "no longer reported for the GPU";
-            self.find(
+            self.add_finding(
                 signal.rule,
                 component,
                 Severity::Healthy,
@@ -334,8 +335,8 @@ impl RuleEvaluator {
     /// Whether another GPU has the same fault, which concerns the host as a whole.
     fn another_shows(&self, gpu: GpuUuid, signal: &Signal) -> bool {
         signal.is_hosts
-            && self.notes.signals.iter().any(|(of, word)| {
-                let theirs = signals::find(word).map(|theirs| theirs.rule);
+            && self.notes.signals.iter().any(|(of, name)| {
+                let theirs = signals::find(name).map(|theirs| theirs.rule);
                 *of != gpu && theirs == Some(signal.rule)
             })
     }
@@ -352,30 +353,30 @@ impl RuleEvaluator {
             return;
         };
         let id = format!("{RULE_PREFIX}{name}");
-        let standing = self
+        let known = self
             .notes
             .severities
             .iter()
             .find(|(rule, _, _)| *rule == id);
-        let before = standing.map_or(Severity::Healthy, |(_, _, severity)| *severity);
+        let before = known.map_or(Severity::Healthy, |(_, _, severity)| *severity);
         if severity == before && !self.confirm(&id) {
             return;
         }
-        self.stands(&id, &THIS_HOST, severity);
+        self.set_severity(&id, &THIS_HOST, severity);
         let measured = match severity {
             Severity::Healthy | Severity::Info => 0,
             Severity::Warn | Severity::Degraded => 1,
             Severity::Fatal => 2,
         };
-        self.find(&id, THIS_HOST, severity, "result", measured, &result.text);
+        self.add_finding(&id, THIS_HOST, severity, "result", measured, &result.text);
     }
 
     /// Stores the severity of a component under a rule, for the next agent.
-    fn stands(&mut self, id: &str, component: &Component, severity: Severity) {
-        let standing = &mut self.notes.severities;
-        standing.retain(|(rule, of, _)| !(rule == id && of == component));
+    fn set_severity(&mut self, id: &str, component: &Component, severity: Severity) {
+        let severities = &mut self.notes.severities;
+        severities.retain(|(rule, of, _)| !(rule == id && of == component));
         if severity != Severity::Healthy {
-            standing.push((id.to_owned(), component.clone(), severity));
+            severities.push((id.to_owned(), component.clone(), severity));
         }
         self.publish_faulty();
     }
@@ -386,14 +387,14 @@ impl RuleEvaluator {
             let rule = self.rules.rule(id);
             rule.is_some_and(|rule| rule.clears == Clears::Reading)
         };
-        let standing = self.notes.severities.iter();
-        let faulty = standing
+        let severities = self.notes.severities.iter();
+        let faulty = severities
             .filter(|(id, _, severity)| *severity == Severity::Fatal && lasts(id))
             .map(|(id, component, _)| (id.clone(), component.clone()));
-        self.against.set_faulty(faulty.collect());
+        self.known_faults.set_faulty(faulty.collect());
     }
 
-    fn find(
+    fn add_finding(
         &mut self,
         rule: &str,
         component: Component,
@@ -417,7 +418,7 @@ impl RuleEvaluator {
     }
 
     /// Passes on the findings and stores the notes.
-    pub(super) async fn tell(&mut self) {
+    pub(super) async fn forward_findings(&mut self) {
         if self.found.is_empty() {
             return;
         }
@@ -426,8 +427,9 @@ impl RuleEvaluator {
             metrics::health_finding(&finding.rule, finding.severity);
             tracing::info!(rule = finding.rule, component = %finding.component, severity = %finding.severity,
                 evidence = finding.evidence, "found");
-            self.told += 1;
-            self.waiting.push_back((self.told, finding.clone()));
+            self.last_sequence += 1;
+            self.waiting
+                .push_back((self.last_sequence, finding.clone()));
         }
         while self.waiting.len() > FINDINGS_WAITING_MAX {
             self.waiting.pop_front();
@@ -437,12 +439,12 @@ impl RuleEvaluator {
         self.write();
     }
 
-    fn heard(&mut self, number: u64) {
+    fn acknowledge(&mut self, number: u64) {
         let before = self.waiting.len();
         while self
             .waiting
             .front()
-            .is_some_and(|(told, _)| *told <= number)
+            .is_some_and(|(sequence, _)| *sequence <= number)
         {
             self.waiting.pop_front();
         }
@@ -521,8 +523,8 @@ fn shipped() -> RuleSet {
 /// The major release of the GPU driver: the first number of its version.
 fn release(root: &std::path::Path) -> Option<u32> {
     let text = std::fs::read_to_string(root.join("proc/driver/nvidia/version")).ok()?;
-    let version = text.split_whitespace().find(|word| {
-        let mut parts = word.split('.');
+    let version = text.split_whitespace().find(|part| {
+        let mut parts = part.split('.');
         parts.clone().count() >= 2 && parts.all(|part| part.parse::<u32>().is_ok())
     })?;
     version.split('.').next()?.parse().ok()

@@ -40,8 +40,8 @@ impl RuleEvaluator {
             Some(line) => line.to_owned(),
             None => evidence(&transition, &metrics),
         };
-        self.stands(&sample.rule, &sample.component, transition.severity);
-        self.find(
+        self.set_severity(&sample.rule, &sample.component, transition.severity);
+        self.add_finding(
             &sample.rule,
             sample.component.clone(),
             transition.severity,

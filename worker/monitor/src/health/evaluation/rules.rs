@@ -95,7 +95,7 @@ impl RulesSource {
         if let Some(here) = self.here(sum).await {
             return Some(here);
         }
-        let mut is_told = false;
+        let mut is_logged = false;
         loop {
             for address in self.shuffled() {
                 let asked = ask(&self.dialer, &address, revision, sum);
@@ -108,9 +108,9 @@ impl RulesSource {
                         return Some(*rules);
                     }
                     FetchResult::Newer => return None,
-                    FetchResult::NotYet(why) if !is_told => {
+                    FetchResult::NotYet(why) if !is_logged => {
                         tracing::warn!(%revision, address, why, "cannot fetch the new health rules yet");
-                        is_told = true;
+                        is_logged = true;
                     }
                     FetchResult::NotYet(_) => {}
                 }

@@ -14,8 +14,8 @@ const XID: &str = "xid-";
 /// A signal and its rule.
 #[derive(Debug)]
 pub(super) struct Signal {
-    /// Prefix of the signal's name.
-    word: &'static str,
+    /// Prefix of the names of such signals.
+    name: &'static str,
     /// The rule.
     pub(super) rule: &'static str,
     /// Its metric.
@@ -37,7 +37,7 @@ const SIGNALS: &[Signal] = &[
     of_gpu("inforom-corrupt", "inforom", "corrupt"),
     plain("memory-held", "mem_leak", "held_mib"),
     Signal {
-        word: "driver-version-mismatch",
+        name: "driver-version-mismatch",
         rule: "driver_lib_mismatch",
         metric: "mismatch",
         is_hosts: true,
@@ -45,9 +45,9 @@ const SIGNALS: &[Signal] = &[
     },
 ];
 
-const fn of_gpu(word: &'static str, rule: &'static str, metric: &'static str) -> Signal {
+const fn of_gpu(name: &'static str, rule: &'static str, metric: &'static str) -> Signal {
     Signal {
-        word,
+        name,
         rule,
         metric,
         is_hosts: false,
@@ -55,23 +55,23 @@ const fn of_gpu(word: &'static str, rule: &'static str, metric: &'static str) ->
     }
 }
 
-const fn plain(word: &'static str, rule: &'static str, metric: &'static str) -> Signal {
+const fn plain(name: &'static str, rule: &'static str, metric: &'static str) -> Signal {
     Signal {
         is_plain: true,
-        ..of_gpu(word, rule, metric)
+        ..of_gpu(name, rule, metric)
     }
 }
 
 /// Whether a signal makes a GPU unfit regardless of the rules: as a definite fault of the device, or
 /// because no rule covers it.
 #[must_use]
-pub(crate) fn makes_unfit(word: &str) -> bool {
-    xid(word).is_none() && find(word).is_none_or(|signal| signal.is_plain)
+pub(crate) fn makes_unfit(name: &str) -> bool {
+    xid(name).is_none() && find(name).is_none_or(|signal| signal.is_plain)
 }
 
 /// The signal with this name, if a rule covers it.
-pub(super) fn find(word: &str) -> Option<&'static Signal> {
-    SIGNALS.iter().find(|signal| word.starts_with(signal.word))
+pub(super) fn find(name: &str) -> Option<&'static Signal> {
+    SIGNALS.iter().find(|signal| name.starts_with(signal.name))
 }
 
 /// The signal of a rule.
@@ -80,8 +80,8 @@ pub(super) fn of_rule(rule: &str) -> Option<&'static Signal> {
 }
 
 /// The XID in a signal's name.
-pub(super) fn xid(word: &str) -> Option<u32> {
-    word.strip_prefix(XID)?.parse().ok()
+pub(super) fn xid(name: &str) -> Option<u32> {
+    name.strip_prefix(XID)?.parse().ok()
 }
 
 impl Signal {
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_has_a_shipped_rule_with_its_metric() {
+    fn every_signal_has_a_shipped_rule_with_its_metric() {
         let rules = RuleSet::shipped().unwrap();
         for signal in SIGNALS {
             let rule = rules.rule(signal.rule).unwrap();
@@ -123,8 +123,8 @@ mod tests {
                 "{signal:?}"
             );
         }
-        let severity = |word: &str| {
-            let signal = find(word)?;
+        let severity = |name: &str| {
+            let signal = find(name)?;
             Some(signal.severity(rules.rule(signal.rule)?))
         };
         assert_eq!(severity("ecc-uncorrectable"), Some(Severity::Fatal));

@@ -43,7 +43,7 @@ impl Rig {
             RulesSource::new(KnownReplicas::configured(Vec::new())),
             Links {
                 clock: Arc::new(move || clock.now()),
-                against: KnownFaults::default(),
+                known_faults: KnownFaults::default(),
                 writer,
                 reports,
                 seen,
@@ -59,10 +59,10 @@ impl Rig {
     /// Findings from an observation: component, rule, severity and measured value.
     async fn see(&mut self, seen: Observation) -> Vec<String> {
         self.evaluator.see(seen);
-        self.evaluator.tell().await;
-        let mut told = Vec::new();
+        self.evaluator.forward_findings().await;
+        let mut found = Vec::new();
         while let Ok(MonitorReport::Found(findings)) = self.incoming.try_recv() {
-            told.extend(findings.iter().map(|finding| {
+            found.extend(findings.iter().map(|finding| {
                 let component = match &finding.component {
                     Component::Gpu(gpu) => format!("gpu {}", gpu.0),
                     _ => "host".to_owned(),
@@ -77,7 +77,7 @@ impl Rig {
                 format!("{component} {rule} {severity} {metric}={measured}")
             }));
         }
-        told
+        found
     }
 
     async fn health(&mut self, gpu: GpuUuid, health: GpuHealth) -> Vec<String> {
@@ -124,7 +124,7 @@ fn line(code: u32) -> Observation {
 }
 
 #[tokio::test]
-async fn an_xid_that_comes_two_ways_is_told_once() {
+async fn an_xid_from_two_sources_is_reported_once() {
     let mut rig = Rig::new();
     let fatal = vec!["gpu 1 xid fatal policy=3".to_owned()];
     assert_eq!(rig.see(line(79)).await, fatal);
@@ -140,23 +140,23 @@ async fn an_xid_that_comes_two_ways_is_told_once() {
     // A test message of the management bus.
     assert!(rig.see(line(106)).await.is_empty());
     assert!(
-        rig.evaluator.against.xid_of(FIRST).is_some()
-            && rig.evaluator.against.xid_of(SECOND).is_none()
+        rig.evaluator.known_faults.xid_of(FIRST).is_some()
+            && rig.evaluator.known_faults.xid_of(SECOND).is_none()
     );
     let other = rig.health(SECOND, faulted("xid-79", "")).await;
     assert_eq!(other, ["gpu 2 xid fatal policy=3"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_xid_of_the_driver_is_judged_and_the_line_that_says_more_comes_first() {
+async fn every_xid_of_the_driver_is_judged_and_the_more_detailed_line_comes_first() {
     let mut rig = Rig::new();
-    let told = rig.see(Observation::Xid(FIRST, 48)).await;
-    assert_eq!(told, ["gpu 1 xid fatal policy=3"]);
+    let findings = rig.see(Observation::Xid(FIRST, 48)).await;
+    assert_eq!(findings, ["gpu 1 xid fatal policy=3"]);
     // One that no list names, and one that the program itself causes.
-    let told = rig.see(Observation::Xid(FIRST, 63)).await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    let told = rig.see(Observation::Xid(FIRST, 31)).await;
-    assert_eq!(told, ["gpu 1 xid warn policy=1"]);
+    let findings = rig.see(Observation::Xid(FIRST, 63)).await;
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    let findings = rig.see(Observation::Xid(FIRST, 31)).await;
+    assert_eq!(findings, ["gpu 1 xid warn policy=1"]);
     // Its location is only in the kernel's log line, which gets a moment to arrive.
     assert!(rig.see(Observation::Xid(FIRST, 13)).await.is_empty());
     assert_eq!(rig.see(line(13)).await, ["gpu 1 xid warn policy=1"]);
@@ -166,12 +166,12 @@ async fn every_xid_of_the_driver_is_judged_and_the_line_that_says_more_comes_fir
     );
     assert!(rig.see(Observation::LateXid(FIRST, 13)).await.is_empty());
     // Without a log line the code is enough.
-    let told = rig.see(Observation::LateXid(SECOND, 13)).await;
-    assert_eq!(told, ["gpu 2 xid warn policy=1"]);
+    let findings = rig.see(Observation::LateXid(SECOND, 13)).await;
+    assert_eq!(findings, ["gpu 2 xid warn policy=1"]);
 }
 
 #[tokio::test]
-async fn what_the_state_has_not_heard_is_told_again_by_the_next_agent_and_nothing_else() {
+async fn only_unacknowledged_findings_are_reported_again_by_the_next_agent() {
     let mut rig = Rig::new();
     rig.health(FIRST, faulted("xid-79", "")).await;
     rig.see(line(48)).await;
@@ -191,7 +191,7 @@ async fn what_the_state_has_not_heard_is_told_again_by_the_next_agent_and_nothin
 }
 
 #[tokio::test]
-async fn a_signal_meets_its_rule_and_its_end_is_told_where_a_reading_clears_it() {
+async fn a_signal_is_judged_by_its_rule_and_its_end_is_reported_where_a_reading_clears_it() {
     let mut rig = Rig::new();
     let lost = rig.health(FIRST, faulted("gpu-lost", "")).await;
     assert_eq!(lost, ["gpu 1 gpu_lost fatal lost=1"]);
@@ -221,7 +221,7 @@ async fn a_signal_meets_its_rule_and_its_end_is_told_where_a_reading_clears_it()
 }
 
 #[tokio::test]
-async fn silence_is_told_of_the_host_and_hides_no_fault() {
+async fn silence_of_the_driver_is_reported_for_the_host_and_hides_no_fault() {
     let mut rig = Rig::new();
     rig.health(FIRST, faulted("ecc-uncorrectable", "")).await;
     let silent = rig.health(FIRST, faulted("no-data", "")).await;
@@ -238,7 +238,7 @@ async fn silence_is_told_of_the_host_and_hides_no_fault() {
 }
 
 #[tokio::test]
-async fn a_reading_is_told_when_it_is_reached_and_left_also_across_a_restart() {
+async fn a_reading_is_reported_when_it_crosses_its_threshold_also_across_a_restart() {
     let mut rig = Rig::new();
     let rule = "gpu_recovery_action";
     assert!(rig.reading(rule, "action", 0).await.is_empty());
@@ -254,7 +254,7 @@ async fn a_reading_is_told_when_it_is_reached_and_left_also_across_a_restart() {
     // After a repair, earlier readings are void.
     rig.see(Observation::Repaired(Component::Gpu(FIRST))).await;
     assert_eq!(rig.reading(rule, "action", 1).await.len(), 1);
-    assert!(rig.reading("unheard_of", "action", 1).await.is_empty());
+    assert!(rig.reading("unknown", "action", 1).await.is_empty());
 }
 
 #[tokio::test]
@@ -292,7 +292,7 @@ async fn signs_of_the_host_follow_their_rules() {
 }
 
 #[tokio::test]
-async fn a_check_is_told_when_it_changes_and_one_that_says_nothing_is_not() {
+async fn a_check_is_reported_when_its_result_changes_and_not_without_a_result() {
     let mut rig = Rig::new();
     let mut checked = async |end: CheckEnd| {
         let result = read(Dialect::Nagios, end, "DISK");
@@ -342,7 +342,7 @@ fn the_drivers_release_is_the_first_number_of_its_version() {
 }
 
 #[tokio::test]
-async fn ten_thousand_lines_are_read_to_the_last_and_told_once() {
+async fn ten_thousand_lines_are_read_to_the_last_and_reported_once() {
     const LINES: u64 = 10_000;
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("kmsg");
@@ -368,22 +368,22 @@ async fn ten_thousand_lines_are_read_to_the_last_and_told_once() {
     for _ in 1..LINES {
         rig.evaluator.see(seen.recv().await.unwrap());
     }
-    let mut told = rig.see(seen.recv().await.unwrap()).await;
+    let mut findings = rig.see(seen.recv().await.unwrap()).await;
     drop(seen);
     thread.join().unwrap();
-    told.sort();
+    findings.sort();
     let expected = [
         "gpu 1 xid degraded policy=2",
         "gpu 1 xid fatal policy=3",
         "gpu 1 xid warn policy=1",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(findings, expected);
 }
 
 /// A reboot as a repair clears the findings of its host: those that still hold are reported again, as are
 /// those that do not.
 #[tokio::test(start_paused = true)]
-async fn what_stood_before_the_host_booted_is_told_either_way() {
+async fn findings_from_before_a_reboot_are_reported_as_over_or_still_present() {
     let of_host = |metrics: &[(&str, i64)], rule: &str| {
         Observation::Samples(vec![Sample::new(rule, THIS_HOST, metrics)])
     };
@@ -410,7 +410,7 @@ async fn what_stood_before_the_host_booted_is_told_either_way() {
 /// After an agent's restart, and when a leader sets the rules that are already in force, only their
 /// revision is new.
 #[tokio::test(start_paused = true)]
-async fn rules_that_say_what_is_known_are_taken_without_being_fetched() {
+async fn rules_with_a_known_checksum_are_adopted_without_a_fetch() {
     let mut rig = Rig::new();
     let sum = RuleSet::fingerprint(RuleSet::SHIPPED_TEXT);
     rig.see(Observation::Rules(Revision(3), sum)).await;

@@ -248,7 +248,7 @@ impl World {
             RulesSource::new(KnownReplicas::configured(Vec::new())),
             Links {
                 clock: Arc::new(move || MonotonicMs(clock.load(Ordering::Relaxed))),
-                against: KnownFaults::default(),
+                known_faults: KnownFaults::default(),
                 writer,
                 reports,
                 seen,
@@ -320,14 +320,14 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn signal(&mut self, place: &str, word: &str) -> Result<()> {
+    pub(super) fn signal(&mut self, place: &str, name: &str) -> Result<()> {
         let (host, component) = self.place(place)?;
         let Component::Gpu(gpu) = component else {
             return Err("signals need a GPU".into());
         };
-        let health = match word {
+        let health = match name {
             "healthy" => GpuHealth::Healthy,
-            word => faulted(word, ""),
+            name => faulted(name, ""),
         };
         self.watcher_of(host)?
             .see(Observation::Gpu(gpu, health.clone()));
@@ -440,13 +440,13 @@ impl World {
             lines.filter(|(_, line)| line.contains(part)).count()
         };
         let waits: Vec<String> = waits.into_iter().map(format_duration).collect();
-        let mut told = format!("{} jobs failed {attempts} times\n", jobs.len());
-        let _ = writeln!(told, "waits between: {}", waits.join(", "));
+        let mut text = format!("{} jobs failed {attempts} times\n", jobs.len());
+        let _ = writeln!(text, "waits between: {}", waits.join(", "));
         for part in ["blocked(auto) by", "refused", "breaker"] {
-            let _ = writeln!(told, "{part}: {} times", count_of(part));
+            let _ = writeln!(text, "{part}: {} times", count_of(part));
         }
         self.shown = self.happened.len();
-        Ok(told)
+        Ok(text)
     }
 
     /// See `Command::Lemon`.
@@ -502,12 +502,12 @@ impl World {
             .hosts
             .keys()
             .filter(|of| **of != lemon && blocked(**of));
-        let told = format!(
+        let text = format!(
             "out of placement after {starts} starts, with {} others\n",
             others.count()
         );
         self.shown = self.happened.len();
-        Ok(told)
+        Ok(text)
     }
 
     pub(super) fn save(&mut self, name: &str) -> Result<()> {
@@ -699,7 +699,7 @@ impl World {
             let Some(watcher) = self.hosts.get_mut(&host) else {
                 continue;
             };
-            watcher.tell(host);
+            watcher.collect_findings(host);
             let findings = std::mem::take(&mut watcher.unacknowledged);
             let incarnation = watcher.registration.incarnation;
             if !findings.is_empty() {
@@ -785,8 +785,8 @@ impl SimulatedMonitor {
     }
 
     /// Numbers the findings and fills in the host's id.
-    fn tell(&mut self, host: HostId) {
-        block_on(self.evaluator.tell());
+    fn collect_findings(&mut self, host: HostId) {
+        block_on(self.evaluator.forward_findings());
         while let Ok(MonitorReport::Found(findings)) = self.incoming.try_recv() {
             for mut finding in findings {
                 self.sequence += 1;

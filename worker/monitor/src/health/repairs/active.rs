@@ -77,9 +77,9 @@ impl Checker {
             return Self::default();
         }
         let program = shipped.display().to_string();
-        let words = [&program, "{uuid}", "--peers", PEERS, "--seconds", SECONDS];
+        let arguments = [&program, "{uuid}", "--peers", PEERS, "--seconds", SECONDS];
         Self {
-            command: words.map(str::to_owned).to_vec(),
+            command: arguments.map(str::to_owned).to_vec(),
             is_named: false,
         }
     }
@@ -137,8 +137,9 @@ impl RepairExecutor {
                     condition,
                     ..
                 } = low;
-                let told = format!("{figure} is {value} (rule {rule}: {condition}); {evidence}");
-                (false, told)
+                let evidence =
+                    format!("{figure} is {value} (rule {rule}: {condition}); {evidence}");
+                (false, evidence)
             }
             _ => (passed, evidence),
         })
@@ -163,9 +164,9 @@ impl RepairExecutor {
         } else {
             SECONDS_QUICK
         };
-        let fill = |word: &String| {
-            let word = word.replace(PEERS, &peers.join(","));
-            word.replace(SECONDS, seconds)
+        let fill = |argument: &String| {
+            let argument = argument.replace(PEERS, &peers.join(","));
+            argument.replace(SECONDS, seconds)
         };
         let command: Vec<String> = command.iter().map(fill).collect();
         let program = command.first()?.clone();
@@ -184,7 +185,7 @@ impl RepairExecutor {
         }
         let wrong = figures.get(MISCOMPARES).copied().unwrap_or_default();
         if wrong > 0 {
-            self.tell(MISCOMPARE, MISCOMPARES, gpu.uuid, wrong).await;
+            self.report(MISCOMPARE, MISCOMPARES, gpu.uuid, wrong).await;
         }
         let by_rule = by_rule(&figures);
         let samples: Vec<Sample> = by_rule
@@ -195,7 +196,7 @@ impl RepairExecutor {
             // Closed: the agent is ending, and the next one checks again.
             drop(self.0.seen.send(Observation::Samples(samples)).await);
         }
-        let rules = self.0.gpus.against.rules();
+        let rules = self.0.gpus.known_faults.rules();
         let low = rules.and_then(|rules| too_low(&rules, &gpu.model, &by_rule));
         let outcome = (ran.succeeded() && wrong == 0, ran.evidence(&program));
         Some(CheckResult { outcome, low })

@@ -55,7 +55,7 @@ pub(super) struct Gpus {
     /// Their current health.
     pub(super) shown: watch::Receiver<BTreeMap<GpuUuid, GpuHealth>>,
     /// Known faults.
-    pub(super) against: KnownFaults,
+    pub(super) known_faults: KnownFaults,
 }
 
 /// Executes orders.
@@ -158,7 +158,7 @@ impl RepairExecutor {
             began: self.0.clock.now(),
             is_thorough: order.is_thorough,
         };
-        if let Some(rule) = self.0.gpus.against.faulty_rule(component) {
+        if let Some(rule) = self.0.gpus.known_faults.faulty_rule(component) {
             return (false, format!("rule {rule} is still violated"));
         }
         if let Component::Nic { name, .. } = component {
@@ -198,13 +198,13 @@ impl RepairExecutor {
             return (false, evidence);
         }
         for (gpu, _) in bad {
-            self.tell(ACTIVE_CHECK, FAILED, gpu, 1).await;
+            self.report(ACTIVE_CHECK, FAILED, gpu, 1).await;
         }
         (true, evidence)
     }
 
     /// Reports the result for a GPU as a new event each time, even if it equals the last one.
-    async fn tell(&self, rule: &str, metric: &str, gpu: GpuUuid, found: i64) {
+    async fn report(&self, rule: &str, metric: &str, gpu: GpuUuid, found: i64) {
         let samples = [0, found].map(|value| {
             let of_gpu = Component::Gpu(gpu);
             Sample::new(rule, of_gpu, &[(metric, value)])
@@ -218,24 +218,24 @@ impl RepairExecutor {
         if let Some(bad) = self.unfit(gpus) {
             return (false, bad);
         }
-        let mut said = Vec::new();
+        let mut texts = Vec::new();
         if !self.0.gpus.is_simulated && !gpus.is_empty() {
             match self.diagnose(gpus, course).await {
-                (true, evidence) => said.push(evidence),
+                (true, evidence) => texts.push(evidence),
                 failed => return failed,
             }
         }
         for gpu in gpus {
             match self.active_check(gpu, gpus, course).await {
-                Some((true, evidence)) => said.push(evidence),
+                Some((true, evidence)) => texts.push(evidence),
                 Some(failed) => return failed,
                 None => {}
             }
         }
-        if said.is_empty() {
-            said.push("all GPUs report healthy".to_owned());
+        if texts.is_empty() {
+            texts.push("all GPUs report healthy".to_owned());
         }
-        (true, said.join("; "))
+        (true, texts.join("; "))
     }
 
     /// The fault of one of the GPUs, if any.
@@ -270,7 +270,7 @@ impl RepairExecutor {
             let since = repaired.get(&gpu.uuid).copied().unwrap_or(course.began);
             self.0
                 .gpus
-                .against
+                .known_faults
                 .xid_of(gpu.uuid)
                 .is_some_and(|at| at > since)
         });
@@ -288,13 +288,13 @@ impl RepairExecutor {
             Ok(gpus) => gpus,
             Err(error) => return (false, error),
         };
-        let mut said = Vec::new();
+        let mut texts = Vec::new();
         for gpu in gpus {
             let (passed, evidence) = self.reset_gpu(gpu).await;
             if !passed {
                 return (false, evidence);
             }
-            said.push(evidence);
+            texts.push(evidence);
             self.note_repair(gpu.uuid);
             // Earlier faults are void after the reset; if one persists, the next sweep reports it.
             drop(
@@ -306,7 +306,7 @@ impl RepairExecutor {
             let repaired = Observation::Repaired(Component::Gpu(gpu.uuid));
             drop(self.0.seen.send(repaired).await);
         }
-        (true, said.join("; "))
+        (true, texts.join("; "))
     }
 
     fn note_repair(&self, gpu: GpuUuid) {
@@ -366,14 +366,16 @@ impl RepairExecutor {
 
     async fn restart_units(&self, units: &[String]) -> Outcome {
         let config = &self.0.config;
-        let mut said = Vec::new();
+        let mut restarted = Vec::new();
         for unit in units {
             if !config.restart_units.contains(unit) {
                 let way_out = "add it to `health.restart_units` to permit a restart";
                 return (false, format!("{unit} is not running; {way_out}"));
             }
-            let words = config.restart_command.iter();
-            let command: Vec<String> = words.map(|word| word.replace(UNIT, unit)).collect();
+            let arguments = config.restart_command.iter();
+            let command: Vec<String> = arguments
+                .map(|argument| argument.replace(UNIT, unit))
+                .collect();
             let Some(program) = command.first() else {
                 let way_out = "no restart command: set `health.restart_command`";
                 return (false, way_out.to_owned());
@@ -382,19 +384,18 @@ impl RepairExecutor {
             if !ran.succeeded() {
                 return (false, format!("{unit}: {}", ran.evidence(program)));
             }
-            said.push(format!("{unit} was restarted"));
+            restarted.push(format!("{unit} was restarted"));
         }
-        (true, said.join(", "))
+        (true, restarted.join(", "))
     }
 
     /// Fills in a command about a GPU: `{gpu}` is its index, `{uuid}` its UUID.
     fn of_gpu(&self, command: &[String], gpu: &GpuDescription) -> Vec<String> {
-        let words = command.iter();
-        let word = |word: &String| {
-            let word = word.replace("{gpu}", &gpu.index.to_string());
-            word.replace("{uuid}", &gpu.uuid.to_string())
+        let fill = |argument: &String| {
+            let argument = argument.replace("{gpu}", &gpu.index.to_string());
+            argument.replace("{uuid}", &gpu.uuid.to_string())
         };
-        words.map(word).collect()
+        command.iter().map(fill).collect()
     }
 }
 

@@ -17,7 +17,7 @@ struct Rig {
     shown: watch::Sender<BTreeMap<GpuUuid, GpuHealth>>,
     injected: std::sync::mpsc::Receiver<HealthChange>,
     injector: Injector,
-    against: KnownFaults,
+    known_faults: KnownFaults,
     config: HealthConfig,
     home: tempfile::TempDir,
     is_thorough: bool,
@@ -40,7 +40,7 @@ impl Rig {
             gpus,
             injected,
             injector,
-            against: KnownFaults::default(),
+            known_faults: KnownFaults::default(),
             config: HealthConfig::default(),
             home: tempfile::tempdir().unwrap(),
             is_thorough: false,
@@ -64,7 +64,7 @@ impl Rig {
             is_simulated: true,
             injector: self.injector.clone(),
             shown: self.shown.subscribe(),
-            against: self.against.clone(),
+            known_faults: self.known_faults.clone(),
         };
         let mark = self.home.path().join("reboot-ordered");
         let config = self.config.clone();
@@ -79,13 +79,13 @@ impl Rig {
         action: DeviceAction,
     ) -> (Outcome, Vec<Observation>) {
         let (reports, mut incoming) = report_channel();
-        let (seen, mut told) = mpsc::channel(8);
+        let (seen, mut observations) = mpsc::channel(8);
         let gpus = Gpus {
             described: self.gpus.clone(),
             is_simulated,
             injector: self.injector.clone(),
             shown: self.shown.subscribe(),
-            against: self.against.clone(),
+            known_faults: self.known_faults.clone(),
         };
         let mark = self.home.path().join("reboot-ordered");
         let executor = RepairExecutor::new(
@@ -108,8 +108,8 @@ impl Rig {
             unreachable!("an order has an end")
         };
         assert_eq!(done.order, order);
-        let told = std::iter::from_fn(|| told.try_recv().ok()).collect();
-        ((done.passed, done.evidence), told)
+        let observations = std::iter::from_fn(|| observations.try_recv().ok()).collect();
+        ((done.passed, done.evidence), observations)
     }
 }
 
@@ -122,8 +122,8 @@ async fn a_thorough_check_measures_for_longer_and_diagnoses_more() {
     for (is_thorough, seconds, level, limit_s) in [(false, 10, "2", 600), (true, 60, "3", 2_400)] {
         rig.is_thorough = is_thorough;
         let (passed, evidence) = rig.order(true, first.clone(), DeviceAction::Check).await;
-        let told = format!("measured for {seconds} s");
-        assert!(passed && evidence.contains(&told), "{evidence}");
+        let expected = format!("measured for {seconds} s");
+        assert!(passed && evidence.contains(&expected), "{evidence}");
         let course = CheckParameters {
             began: MonotonicMs(0),
             is_thorough,
@@ -150,15 +150,15 @@ async fn a_check_asks_the_gpus_that_it_is_about_and_the_sites_own_program() {
     assert!(rig.order(true, first.clone(), DeviceAction::Check).await.0);
     let (passed, evidence) = rig.order(true, second.clone(), DeviceAction::Check).await;
     assert!(!passed && evidence.contains("xid-79"), "{evidence}");
-    let ((passed, evidence), told) = rig
+    let ((passed, evidence), observations) = rig
         .order_and_see(true, host.clone(), DeviceAction::Check)
         .await;
     assert!(
         passed && evidence.contains("1 of 2 GPUs pass"),
         "{evidence}"
     );
-    let [Observation::Samples(samples)] = &told[..] else {
-        unreachable!("expected a report of the failing GPU: {told:?}")
+    let [Observation::Samples(samples)] = &observations[..] else {
+        unreachable!("expected a report of the failing GPU: {observations:?}")
     };
     let sample = |failed| Sample::new(ACTIVE_CHECK, second.clone(), &[(FAILED, failed)]);
     assert_eq!(samples[..], [0, 1].map(sample));
@@ -179,8 +179,8 @@ async fn a_check_of_a_host_names_each_gpus_peers_and_one_of_a_gpu_names_none() {
     let mut rig = Rig::new();
     let (first, second) = (rig.gpus[0].uuid, rig.gpus[1].uuid);
     let file = rig.home.path().join("checked");
-    let words = format!("echo $1 with $2. >> {}", file.display());
-    rig.config.active_check = ["sh", "-c", &words, "check", "{uuid}", "{peers}"]
+    let script = format!("echo $1 with $2. >> {}", file.display());
+    rig.config.active_check = ["sh", "-c", &script, "check", "{uuid}", "{peers}"]
         .map(str::to_owned)
         .to_vec();
     let host = Component::Host(HostId(5));
@@ -193,37 +193,37 @@ async fn a_check_of_a_host_names_each_gpus_peers_and_one_of_a_gpu_names_none() {
 }
 
 #[tokio::test]
-async fn wrong_results_fail_a_check_and_are_told_however_it_ends() {
+async fn wrong_results_fail_a_check_and_are_reported_however_it_ends() {
     let mut rig = Rig::new();
     let first = Component::Gpu(rig.gpus[0].uuid);
     let says = "echo starting; echo 'GEMM OK - 3 of 4096 differ|gflops=51000 miscompares=3;1;1'";
     rig.config.active_check = command(says);
-    let ((passed, evidence), told) = rig
+    let ((passed, evidence), observations) = rig
         .order_and_see(true, first.clone(), DeviceAction::Check)
         .await;
     assert!(!passed && evidence.contains("3 of 4096"), "{evidence}");
     let sample = |wrong| Sample::new(MISCOMPARE, first.clone(), &[(MISCOMPARES, wrong)]);
-    let [Observation::Samples(samples)] = &told[..] else {
-        unreachable!("expected one report: {told:?}")
+    let [Observation::Samples(samples)] = &observations[..] else {
+        unreachable!("expected one report: {observations:?}")
     };
     assert_eq!(samples[..], [0, 3].map(sample));
     let fast = "echo 'GEMM OK|gb_per_s=53.9GB/s;52 baseline_permille=930 miscompares=0 odd=fast'";
     rig.config.active_check = command(fast);
-    let ((passed, _), told) = rig
+    let ((passed, _), observations) = rig
         .order_and_see(true, first.clone(), DeviceAction::Check)
         .await;
     let measured = [
         Sample::new(ACTIVE_CHECK, first.clone(), &[("baseline_permille", 930)]),
         Sample::new("h2d_bw", first.clone(), &[("gb_per_s", 53)]),
     ];
-    let [Observation::Samples(samples)] = &told[..] else {
-        unreachable!("expected one report: {told:?}")
+    let [Observation::Samples(samples)] = &observations[..] else {
+        unreachable!("expected one report: {observations:?}")
     };
     assert!(passed);
     assert_eq!(samples[..], measured);
     rig.config.active_check = command("echo 'GEMM OK|miscompares=0 gb_per_s=-1'");
-    let ((passed, _), told) = rig.order_and_see(true, first, DeviceAction::Check).await;
-    assert!(passed && told.is_empty());
+    let ((passed, _), observations) = rig.order_and_see(true, first, DeviceAction::Check).await;
+    assert!(passed && observations.is_empty());
 }
 
 /// A GPU with half the speed of its link does not pass; one disturbed run does not fail it.
@@ -231,7 +231,7 @@ async fn wrong_results_fail_a_check_and_are_told_however_it_ends() {
 async fn a_figure_that_is_low_is_measured_again_and_fails_the_check_if_it_stays() {
     let mut rig = Rig::new();
     let first = Component::Gpu(rig.gpus[0].uuid);
-    rig.against.set_rules(&RuleSet::shipped().unwrap());
+    rig.known_faults.set_rules(&RuleSet::shipped().unwrap());
     let runs = rig.home.path().join("runs");
     let of = |figures: &str| {
         let runs = runs.display();
@@ -243,14 +243,14 @@ async fn a_figure_that_is_low_is_measured_again_and_fails_the_check_if_it_stays(
         text.lines().count()
     };
     rig.config.active_check = of("gb_per_s=26 from_gb_per_s=53");
-    let ((passed, evidence), told) = rig
+    let ((passed, evidence), observations) = rig
         .order_and_see(true, first.clone(), DeviceAction::Check)
         .await;
     assert!(
         !passed && evidence.contains("gb_per_s is 26 (rule h2d_bw: gb_per_s < 52"),
         "{evidence}"
     );
-    assert_eq!((count(), told.len()), (2, 2));
+    assert_eq!((count(), observations.len()), (2, 2));
     rig.config.active_check = of("gb_per_s=53 from_gb_per_s=26");
     let (passed, evidence) = rig.order(true, first.clone(), DeviceAction::Check).await;
     assert!(
@@ -272,23 +272,23 @@ async fn a_figure_that_is_low_is_measured_again_and_fails_the_check_if_it_stays(
     assert_eq!(count(), 2);
     // It works, but slower than such a GPU should: it passes, and is reported.
     rig.config.active_check = of("baseline_permille=900");
-    let ((passed, _), told) = rig
+    let ((passed, _), observations) = rig
         .order_and_see(true, first.clone(), DeviceAction::Check)
         .await;
-    assert!(passed && told.len() == 2);
+    assert!(passed && observations.len() == 2);
     // A rule that only observes fails nothing.
     rig.config.active_check = of("peer_gb_per_s=10 peers_direct=0");
     assert!(rig.order(true, first, DeviceAction::Check).await.0);
 }
 
 #[tokio::test]
-async fn the_ways_between_gpus_are_told_to_their_rule() {
+async fn bandwidth_between_gpus_is_reported_to_its_rule() {
     let mut rig = Rig::new();
     let host = Component::Host(HostId(5));
     rig.config.active_check = command("echo 'OK|peer_gb_per_s=390 peers_direct=0'");
-    let (_, told) = rig.order_and_see(true, host, DeviceAction::Check).await;
-    let Some(Observation::Samples(samples)) = told.first() else {
-        unreachable!("expected a report: {told:?}")
+    let (_, observations) = rig.order_and_see(true, host, DeviceAction::Check).await;
+    let Some(Observation::Samples(samples)) = observations.first() else {
+        unreachable!("expected a report: {observations:?}")
     };
     let metrics = [("peer_gb_per_s", 390), ("peers_indirect", 1)];
     let first = Component::Gpu(rig.gpus[0].uuid);
@@ -320,7 +320,7 @@ async fn the_program_that_ships_checks_real_gpus_unless_the_site_says_otherwise(
 }
 
 #[test]
-fn figures_that_cannot_be_counted_are_as_many_as_can_be() {
+fn figures_beyond_the_range_are_clamped() {
     let figure = |output: &str| {
         let ran = ProgramResult {
             end: CheckEnd::Exited(0),
@@ -342,7 +342,7 @@ fn figures_that_cannot_be_counted_are_as_many_as_can_be() {
 }
 
 #[tokio::test]
-async fn a_reset_runs_its_program_and_calls_the_gpu_well() {
+async fn a_reset_runs_its_program_and_clears_the_gpus_faults() {
     let mut rig = Rig::new();
     let gpu = rig.gpus[1].uuid;
     let component = Component::Gpu(gpu);
@@ -366,7 +366,7 @@ async fn a_reset_runs_its_program_and_calls_the_gpu_well() {
 }
 
 #[tokio::test]
-async fn a_service_is_started_again_if_the_site_lets_it() {
+async fn a_service_is_restarted_if_the_site_permits_it() {
     let mut rig = Rig::new();
     let file = rig.home.path().join("restarted");
     rig.config.restart_command = command(&format!("echo {{unit}} >> {}", file.display()));
@@ -392,7 +392,7 @@ async fn a_service_is_started_again_if_the_site_lets_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reboot_that_nobody_set_up_says_which_setting_is_missing_and_one_that_fails_says_why() {
+async fn an_unconfigured_reboot_names_the_missing_setting_and_a_failed_one_the_reason() {
     let mut rig = Rig::new();
     let host = Component::Host(HostId(5));
     let (passed, evidence) = rig.order(true, host.clone(), DeviceAction::Reboot).await;

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_goes_down_and_comes_back_and_one_without_a_cable_says_nothing() {
+    fn a_port_goes_down_and_comes_back_and_one_without_a_cable_is_ignored() {
         let home = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = home.path().join(FOLDER).join(path);

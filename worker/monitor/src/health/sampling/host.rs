@@ -116,17 +116,17 @@ impl HostSensors {
     }
 
     fn disk(&mut self) -> Option<Vec<Sample>> {
-        let told = rustix::fs::statvfs(&self.data).ok()?;
-        let bytes = permille(told.f_bavail, told.f_blocks);
+        let file_system = rustix::fs::statvfs(&self.data).ok()?;
+        let bytes = permille(file_system.f_bavail, file_system.f_blocks);
         // Some file systems have no fixed number of inodes.
-        let inodes = permille(told.f_favail, told.f_files);
-        let free_mib = told.f_bavail.saturating_mul(told.f_frsize) >> 20;
+        let inodes = permille(file_system.f_favail, file_system.f_files);
+        let free_mib = file_system.f_bavail.saturating_mul(file_system.f_frsize) >> 20;
         let metrics = [
             ("free_permille", bytes.min(inodes)),
             ("free_mib", i64::try_from(free_mib).unwrap_or(i64::MAX)),
         ];
         let mut samples = vec![of_host("disk_free", &metrics)];
-        let is_readonly = told.f_flag.contains(StatVfsMountFlags::RDONLY);
+        let is_readonly = file_system.f_flag.contains(StatVfsMountFlags::RDONLY);
         if is_readonly || self.was_readonly {
             let metrics = [("readonly", i64::from(is_readonly))];
             samples.push(of_host("fs_readonly", &metrics));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_read() {
+    fn missing_files_give_no_readings() {
         let home = tempfile::tempdir().unwrap();
         let nothing = Expected::default();
         let root = home.path();

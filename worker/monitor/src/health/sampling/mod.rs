@@ -108,7 +108,7 @@ pub(super) fn start(
     context: &MonitorContext,
     gpus: Gpus,
     sweep: Arc<Sweep>,
-    against: KnownFaults,
+    known_faults: KnownFaults,
     seen: &Sender<Observation>,
 ) {
     let Gpus {
@@ -134,7 +134,7 @@ pub(super) fn start(
         gpus: described,
         sensors,
         sweep,
-        against,
+        known_faults,
         series: config.gpu_gauges.then(series),
         uses,
         foreign: ForeignProcesses::of_this_host(&config.host_root),
@@ -164,7 +164,7 @@ struct GpuWatch {
     gpus: Vec<GpuDescription>,
     sensors: Box<dyn GpuSensors>,
     sweep: Arc<Sweep>,
-    against: KnownFaults,
+    known_faults: KnownFaults,
     /// Series for graphs, if they are exported.
     series: Option<GpuSeries>,
     uses: GpuUsage,
@@ -246,7 +246,7 @@ impl GpuWatch {
                 metrics,
             }));
             if let Some(series) = &mut self.series {
-                let last_xid = f64::from(self.against.last_code(gpu.uuid));
+                let last_xid = f64::from(self.known_faults.last_code(gpu.uuid));
                 series.show(gpu, LAST_XID.to_owned(), last_xid);
                 for (name, value) in read.gauges {
                     series.show(gpu, name, value);
@@ -322,7 +322,7 @@ mod tests {
         let of_gpu = |gpu, rule: &str, metric: &str, value| {
             Sample::new(rule, Component::Gpu(GpuUuid(gpu)), &[(metric, value)])
         };
-        let told = |second| {
+        let samples = |second| {
             brake_of_host(vec![
                 of_gpu(1, "power_brake", "braked", 0),
                 of_gpu(1, "temp_core", "over_max_c", -5),
@@ -332,7 +332,7 @@ mod tests {
         for braked in [0, 1] {
             let of_host = Sample::new("power_brake", THIS_HOST, &[("braked", braked)]);
             let expected = [of_gpu(1, "temp_core", "over_max_c", -5), of_host];
-            assert_eq!(told(braked), expected);
+            assert_eq!(samples(braked), expected);
         }
         assert!(brake_of_host(Vec::new()).is_empty(), "nothing was read");
     }
@@ -350,19 +350,19 @@ mod tests {
     }
 
     #[test]
-    fn how_fast_a_gpu_runs_is_compared_unless_it_slows_itself_down() {
+    fn the_clock_of_a_gpu_is_compared_unless_it_is_throttled() {
         let mut read = GpuReadings::default();
         assert!(clocked(GpuUuid(1), Some(JobId(7)), &read).is_none());
         read.gauges = vec![(CLOCK.to_owned(), 1_980.0), (UTILISATION.to_owned(), 97.0)];
-        let told = |read: &GpuReadings| {
+        let figures = |read: &GpuReadings| {
             let it = clocked(GpuUuid(1), Some(JobId(7)), read).unwrap();
             (it.clock_mhz, it.busy_permille, it.is_slowed)
         };
-        assert_eq!(told(&read), (1_980, Some(970), false));
+        assert_eq!(figures(&read), (1_980, Some(970), false));
         for (slowed, is_slowed) in [(0, false), (1, true)] {
             let metrics = vec![("slowed_busy".to_owned(), 1), (SLOWED.to_owned(), slowed)];
             read.samples = vec![(SLOWDOWN.to_owned(), metrics)];
-            assert_eq!(told(&read).2, is_slowed);
+            assert_eq!(figures(&read).2, is_slowed);
         }
     }
 
@@ -378,7 +378,7 @@ mod tests {
             }],
             sensors: Box::new(LateSensors(MonotonicMs(u64::MAX))),
             sweep: Arc::new(Sweep::new(clock)),
-            against: KnownFaults::default(),
+            known_faults: KnownFaults::default(),
             series: None,
             uses: GpuUsage::default(),
             foreign: None,

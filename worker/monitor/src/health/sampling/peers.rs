@@ -43,11 +43,11 @@ impl ClockReading {
 /// Clock of each GPU relative to the median of its job's other busy GPUs. A GPU without comparison gets the
 /// neutral value: without a reading the last one would stay in force.
 pub(super) fn compare(gpus: &[ClockReading]) -> Vec<Sample> {
-    let told = |gpu: &ClockReading| {
+    let sample_of = |gpu: &ClockReading| {
         let permille = permille_of_peers(gpu, gpus).unwrap_or(AS_FAST);
         Sample::new(RULE, Component::Gpu(gpu.gpu), &[(OF_PEERS, permille)])
     };
-    gpus.iter().map(told).collect()
+    gpus.iter().map(sample_of).collect()
 }
 
 fn permille_of_peers(gpu: &ClockReading, all: &[ClockReading]) -> Option<i64> {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_is_as_fast() {
+    fn a_gpu_that_cannot_be_compared_counts_as_fast() {
         let slow = working(0, 1, 1_000);
         let fast = [working(1, 1, 2_000), working(2, 1, 2_000)];
         let with = |slow: ClockReading| permille(&[slow, fast[0], fast[1]])[0];

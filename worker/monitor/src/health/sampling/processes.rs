@@ -11,7 +11,7 @@ use crate::rates::permille;
 /// Name prefix of the GPU driver's processes.
 const DRIVER: &str = "nvidia";
 
-/// Processes in uninterruptible sleep at the last look. A process counts if it waits at two looks in a row:
+/// Processes in uninterruptible sleep at the last check. A process counts if it waits at two checks in a row:
 /// disk reads wait for a moment.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_twice_in_a_row_stands_still() {
+    fn a_process_in_uninterruptible_sleep_twice_in_a_row_counts_as_stuck() {
         let home = tempfile::tempdir().unwrap();
         let process = |pid: u32, name: &str, state: &str, began: u32| {
             let folder = home.path().join(pid.to_string());
@@ -114,15 +114,15 @@ mod tests {
         process(8, "a (D) b", "D", 2);
         process(9, "dead", "Z", 3);
         let mut processes = Processes::default();
-        let mut told = || {
+        let mut values = || {
             let samples = processes.read(home.path(), Some(10));
             let metrics = samples.into_iter().flat_map(|sample| sample.metrics);
             metrics.map(|(_, value)| value).collect::<Vec<i64>>()
         };
-        assert_eq!(told(), [0, 0, 1, 100]);
-        assert_eq!(told(), [2, 1, 1, 100]);
+        assert_eq!(values(), [0, 0, 1, 100]);
+        assert_eq!(values(), [2, 1, 1, 100]);
         // Another process with the same id.
         process(8, "a (D) b", "D", 9);
-        assert_eq!(told(), [1, 1, 1, 100]);
+        assert_eq!(values(), [1, 1, 1, 100]);
     }
 }

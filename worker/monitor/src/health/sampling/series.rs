@@ -127,7 +127,7 @@ mod tests {
     const GPU: GpuUuid = GpuUuid(7);
 
     #[test]
-    fn a_counter_only_grows_and_a_gauge_says_what_is() {
+    fn counters_add_up_and_gauges_are_current() {
         let mut series = GpuSeries::new("node01", Path::new("/nonexistent"), BTreeMap::new());
         let mut replays = |value| series.take(GPU, "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", value);
         assert_eq!(replays(5.0), SeriesUpdate::More(5));

@@ -43,7 +43,7 @@ pub(super) struct EngineCall {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     /// Queries the state of the command.
-    Look,
+    Query,
     /// Sets the size of its terminal.
     Resize(Winsize),
 }
@@ -112,7 +112,7 @@ impl EngineCall {
     ) -> Result<Self, EngineError> {
         let exec = encoded(exec, false);
         let (method, target) = match purpose {
-            Purpose::Look => ("GET", format!("/exec/{exec}/json")),
+            Purpose::Query => ("GET", format!("/exec/{exec}/json")),
             Purpose::Resize(Winsize { ws_row, ws_col, .. }) => {
                 ("POST", format!("/exec/{exec}/resize?h={ws_row}&w={ws_col}"))
             }
@@ -136,7 +136,7 @@ impl EngineCall {
     }
 
     /// Outcome of the request, if it is known by now.
-    pub(super) fn news(&mut self) -> Option<CallOutcome> {
+    pub(super) fn take_outcome(&mut self) -> Option<CallOutcome> {
         let operation = self.purpose.operation();
         let reply = match self.exchange.finished() {
             Ok(None) if boottime_ms() < self.until_ms => return None,
@@ -148,13 +148,13 @@ impl EngineCall {
             Err(error) => Err(EngineError::broken(operation)(error)),
         };
         let answered = reply.and_then(|reply| match self.purpose {
-            Purpose::Look => read(operation, &reply).map(CallOutcome::State),
+            Purpose::Query => read(operation, &reply).map(CallOutcome::State),
             Purpose::Resize(size) => Ok(CallOutcome::Resized(size)),
         });
         Some(match answered {
-            Ok(news) => news,
+            Ok(outcome) => outcome,
             Err(EngineError::Refused { status: 404, .. })
-                if matches!(self.purpose, Purpose::Look) =>
+                if matches!(self.purpose, Purpose::Query) =>
             {
                 CallOutcome::Gone
             }
@@ -166,7 +166,7 @@ impl EngineCall {
 impl Purpose {
     const fn operation(self) -> &'static str {
         match self {
-            Self::Look => ASKING,
+            Self::Query => ASKING,
             Self::Resize(_) => RESIZING,
         }
     }

@@ -17,7 +17,7 @@ pub(super) struct Input {
     /// `None` at end of file.
     file: Option<OwnedFd>,
     pending: Vec<u8>,
-    end_is_told: bool,
+    end_is_sent: bool,
 }
 
 impl Input {
@@ -25,7 +25,7 @@ impl Input {
         Ok(Self {
             file: Some(own(io::stdin().as_fd())?),
             pending: Vec::new(),
-            end_is_told: false,
+            end_is_sent: false,
         })
     }
 
@@ -74,8 +74,8 @@ impl Input {
                 Err(_) => self.close(),
             }
         }
-        if self.file.is_none() && !self.end_is_told {
-            self.end_is_told = true;
+        if self.file.is_none() && !self.end_is_sent {
+            self.end_is_sent = true;
             // The only error is that the other side is gone.
             drop(stream.end_input());
         }

@@ -111,14 +111,14 @@ fn enter(directory: &TaskDirectory, request: &ExecRequest) -> Result<Relay, Cont
         .make_exec(&record.name, &body(request))
         // A state change in the meantime explains more than the engine's refusal.
         .or_else(|error| check(&engine, &record).and(Err(not_started(error))))?;
-    let heard = [
+    let handled = [
         libc::SIGHUP,
         libc::SIGTERM,
         libc::SIGINT,
         libc::SIGQUIT,
         libc::SIGWINCH,
     ];
-    let signals = sys::take_signals(heard.into_iter())
+    let signals = sys::take_signals(handled.into_iter())
         .map_err(|error| not_started(format!("blocking signals: {error}")))?;
     let size = is_terminal
         .then(|| tcgetwinsize(io::stdin()).ok())
@@ -137,11 +137,11 @@ fn enter(directory: &TaskDirectory, request: &ExecRequest) -> Result<Relay, Cont
 
 /// Checks that a command can be started in a container now.
 fn check(engine: &Engine, record: &ContainerRecord) -> Result<(), ContainerExecError> {
-    let standing = engine.inspect(&record.name).map_err(not_started)?;
+    let state = engine.inspect(&record.name).map_err(not_started)?;
     // Another cluster on the same host may have a container of the same name.
-    match standing.filter(|it| it.worker.as_ref() == Some(&record.worker)) {
-        Some(standing) if standing.is_paused => Err(ContainerExecError::Suspended),
-        Some(standing) if standing.is_running => Ok(()),
+    match state.filter(|it| it.worker.as_ref() == Some(&record.worker)) {
+        Some(state) if state.is_paused => Err(ContainerExecError::Suspended),
+        Some(state) if state.is_running => Ok(()),
         _ => Err(ContainerExecError::NoContainer),
     }
 }

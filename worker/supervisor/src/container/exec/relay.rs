@@ -20,12 +20,12 @@ use crate::process::ProcessIdentity;
 use crate::sys;
 
 /// Pause before the second status query, in milliseconds; it doubles each time.
-const LOOK_RETRY_MS: u64 = 10;
+const QUERY_RETRY_MS: u64 = 10;
 /// Longest pause between two status queries, in milliseconds.
-const LOOK_RETRY_MS_MAX: u64 = 1_000;
+const QUERY_RETRY_MS_MAX: u64 = 1_000;
 /// Consecutive queries that must report an end while the stream is open: a command about to start may look
 /// ended.
-const LOOKS_OF_AN_END: u32 = 6;
+const END_QUERIES: u32 = 6;
 /// How long to wait for an unreachable engine, in milliseconds.
 const ENGINE_AWAY_MS_MAX: u64 = 5_000;
 /// Processes left by an ended command may hold its output open: it is complete once nothing has arrived for
@@ -63,17 +63,17 @@ pub(super) struct Relay {
     /// Whether the connection has become a stream.
     has_begun: bool,
     /// Time of the last data received.
-    heard_ms: u64,
+    received_ms: u64,
     input: Input,
     output: Output,
     process: Process,
     /// Its exit code, once it has ended.
     code: Option<i32>,
-    errand: Option<EngineCall>,
-    looks: QuerySchedule,
+    call: Option<EngineCall>,
+    queries: QuerySchedule,
     size: Size,
     /// Signals for a process that is not known yet.
-    owed: Vec<Signal>,
+    pending_signals: Vec<Signal>,
     kill_at_ms: Option<u64>,
 }
 
@@ -97,15 +97,15 @@ struct QuerySchedule {
 
 impl QuerySchedule {
     /// Triggers an immediate query.
-    fn hurry(&mut self) {
+    fn trigger(&mut self) {
         self.count = 0;
         self.due_ms = 0;
     }
 
     fn done(&mut self, now_ms: u64) {
-        let pause_ms = LOOK_RETRY_MS << self.count.min(16);
+        let pause_ms = QUERY_RETRY_MS << self.count.min(16);
         self.count += 1;
-        self.due_ms = now_ms + pause_ms.min(LOOK_RETRY_MS_MAX);
+        self.due_ms = now_ms + pause_ms.min(QUERY_RETRY_MS_MAX);
     }
 }
 
@@ -131,13 +131,13 @@ impl Size {
     /// Marks a size as sent, unless it has changed again.
     fn mark_resized(&mut self, size: Winsize, now_ms: u64) {
         self.due_ms = now_ms + RESIZE_PAUSE_MS;
-        let is_told =
+        let is_sent =
             |wanted: &Winsize| (wanted.ws_row, wanted.ws_col) == (size.ws_row, size.ws_col);
-        self.wanted = self.wanted.filter(|wanted| !is_told(wanted));
+        self.wanted = self.wanted.filter(|wanted| !is_sent(wanted));
     }
 
     fn failed(&mut self, now_ms: u64) {
-        self.due_ms = now_ms + (LOOK_RETRY_MS << self.attempts.min(16));
+        self.due_ms = now_ms + (QUERY_RETRY_MS << self.attempts.min(16));
         self.doubt_until_ms = now_ms + DOUBT_MS_MAX;
         self.attempts += 1;
         self.wanted = self.wanted.filter(|_| self.attempts < RESIZES_MAX);
@@ -162,13 +162,13 @@ impl Relay {
             signals,
             stream: Some(stream),
             has_begun: false,
-            heard_ms: 0,
+            received_ms: 0,
             process: Process::Unknown,
             code: None,
-            errand: None,
-            looks: QuerySchedule::default(),
+            call: None,
+            queries: QuerySchedule::default(),
             size,
-            owed: Vec::new(),
+            pending_signals: Vec::new(),
             kill_at_ms: None,
         })
     }
@@ -197,7 +197,7 @@ impl Relay {
 
     /// Whether all output was received and written.
     fn is_output_complete(&self) -> bool {
-        let is_quiet = self.stream.is_none() || boottime_ms() >= self.heard_ms + QUIET_MS;
+        let is_quiet = self.stream.is_none() || boottime_ms() >= self.received_ms + QUIET_MS;
         self.output.blocked().is_none() && is_quiet
     }
 
@@ -208,7 +208,7 @@ impl Relay {
         }
         if was_blocked && self.output.blocked().is_none() {
             // Data that arrived in the meantime was not read.
-            self.heard_ms = boottime_ms();
+            self.received_ms = boottime_ms();
         }
         if let Some(stream) = self.stream.as_mut().filter(|_| self.has_begun) {
             self.input.hand_on(stream);
@@ -247,8 +247,8 @@ impl Relay {
         if let Process::Runs(inside) = &self.process {
             sources.push(PollFd::new(inside, PollFlags::IN));
         }
-        if let Some(errand) = &self.errand {
-            sources.push(PollFd::new(errand, PollFlags::IN));
+        if let Some(call) = &self.call {
+            sources.push(PollFd::new(call, PollFlags::IN));
         }
         sources
     }
@@ -256,13 +256,13 @@ impl Relay {
     /// Time of the next scheduled action.
     fn next_due(&self) -> Option<u64> {
         let output_complete_ms = match self.code {
-            Some(_) if self.output.blocked().is_none() => Some(self.heard_ms + QUIET_MS),
+            Some(_) if self.output.blocked().is_none() => Some(self.received_ms + QUIET_MS),
             _ => None,
         };
-        let engine_ms = match &self.errand {
-            Some(errand) => [Some(errand.until_ms), None],
+        let engine_ms = match &self.call {
+            Some(call) => [Some(call.until_ms), None],
             None => [
-                self.wants_look().then_some(self.looks.due_ms),
+                self.wants_query().then_some(self.queries.due_ms),
                 self.wants_size().then_some(self.size.due_ms),
             ],
         };
@@ -273,7 +273,7 @@ impl Relay {
     }
 
     /// Whether the engine must be queried: for the command's process id or its exit code.
-    const fn wants_look(&self) -> bool {
+    const fn wants_query(&self) -> bool {
         // Without a stream, the engine itself may be gone.
         let is_watched = matches!(self.process, Process::Runs(_)) && self.stream.is_some();
         self.has_begun && self.code.is_none() && !is_watched
@@ -293,16 +293,16 @@ impl Relay {
             self.kill_at_ms = None;
             self.signal(Signal::KILL);
         }
-        if self.errand.is_some() {
+        if self.call.is_some() {
             return;
         }
         let purpose = match self.size.wanted {
-            _ if self.wants_look() && now_ms >= self.looks.due_ms => Purpose::Look,
+            _ if self.wants_query() && now_ms >= self.queries.due_ms => Purpose::Query,
             Some(size) if self.wants_size() && now_ms >= self.size.due_ms => Purpose::Resize(size),
             _ => return,
         };
         match EngineCall::begin(&self.session.engine, &self.session.exec, purpose) {
-            Ok(errand) => self.errand = Some(errand),
+            Ok(call) => self.call = Some(call),
             Err(_) => self.failed(purpose),
         }
     }
@@ -320,8 +320,8 @@ impl Relay {
     fn signal(&mut self, signal: Signal) {
         match &self.process {
             Process::Unknown => {
-                self.owed.push(signal);
-                self.looks.hurry();
+                self.pending_signals.push(signal);
+                self.queries.trigger();
             }
             Process::Runs(inside) => {
                 inside.signal(signal);
@@ -362,17 +362,17 @@ impl Relay {
         match stream.status_so_far() {
             Some(101 | 200) if !self.has_begun => {
                 self.has_begun = true;
-                self.looks.hurry();
+                self.queries.trigger();
             }
             Some(101 | 200) => {}
             Some(_) if !goes_on => return Err(refusal(stream)),
             Some(_) | None => return Ok(()),
         }
-        self.heard_ms = boottime_ms();
+        self.received_ms = boottime_ms();
         self.output.push(&stream.take());
         if !goes_on {
             self.stream = None;
-            self.looks.hurry();
+            self.queries.trigger();
         }
         Ok(())
     }
@@ -390,17 +390,17 @@ impl Relay {
         };
         if inside.has_ended() {
             self.process = Process::Ended;
-            self.looks.hurry();
+            self.queries.trigger();
         }
     }
 
     fn finish_call(&mut self) -> Result<(), ContainerExecError> {
-        let Some(news) = self.errand.as_mut().and_then(EngineCall::news) else {
+        let Some(outcome) = self.call.as_mut().and_then(EngineCall::take_outcome) else {
             return Ok(());
         };
-        self.errand = None;
-        match news {
-            CallOutcome::State(standing) => self.note(standing),
+        self.call = None;
+        match outcome {
+            CallOutcome::State(state) => self.note(state),
             // It was killed with its container.
             CallOutcome::Gone if !self.session.first.is_alive() => self.has_ended(KILLED),
             CallOutcome::Gone => return Err(lost("the engine no longer knows it")),
@@ -413,7 +413,7 @@ impl Relay {
     /// Gives up on a command without a stream if its engine does not come back.
     fn require_engine(&self) -> Result<(), ContainerExecError> {
         let away_ms = self
-            .looks
+            .queries
             .failing_since_ms
             .map(|since_ms| boottime_ms() - since_ms);
         if self.stream.is_none() && away_ms.is_some_and(|it| it >= ENGINE_AWAY_MS_MAX) {
@@ -426,18 +426,15 @@ impl Relay {
     }
 
     /// Applies the state that the engine reports.
-    fn note(&mut self, standing: ExecState) {
+    fn note(&mut self, state: ExecState) {
         let now_ms = boottime_ms();
-        self.looks.failing_since_ms = None;
-        self.looks.done(now_ms);
-        let pid = standing
-            .pid
-            .filter(|_| standing.running)
-            .unwrap_or_default();
+        self.queries.failing_since_ms = None;
+        self.queries.done(now_ms);
+        let pid = state.pid.filter(|_| state.running).unwrap_or_default();
         if pid > 0 && matches!(self.process, Process::Unknown) {
             if let Some(inside) = ExecProcess::of(pid, &self.session.first) {
                 self.process = Process::Runs(inside);
-                for signal in std::mem::take(&mut self.owed) {
+                for signal in std::mem::take(&mut self.pending_signals) {
                     self.signal(signal);
                 }
             }
@@ -445,9 +442,9 @@ impl Relay {
         }
         let is_credible = self.stream.is_none()
             || matches!(self.process, Process::Ended)
-            || self.looks.count >= LOOKS_OF_AN_END;
-        let is_over = is_credible && !standing.running && !self.is_doubtful(standing, now_ms);
-        if let Some(code) = standing.exit_code.filter(|_| is_over) {
+            || self.queries.count >= END_QUERIES;
+        let is_over = is_credible && !state.running && !self.is_doubtful(state, now_ms);
+        if let Some(code) = state.exit_code.filter(|_| is_over) {
             self.has_ended(code);
         }
     }
@@ -455,22 +452,22 @@ impl Relay {
     /// Whether the exit code may be wrong. Podman takes a command as ended once it cannot resize its
     /// terminal; it then corrects the exit code, and clears the process id, when it reads the code, before it
     /// ends the stream.
-    fn is_doubtful(&self, standing: ExecState, now_ms: u64) -> bool {
-        let is_bare = standing.exit_code == Some(0) && standing.pid.is_some_and(|pid| pid > 0);
+    fn is_doubtful(&self, state: ExecState, now_ms: u64) -> bool {
+        let is_bare = state.exit_code == Some(0) && state.pid.is_some_and(|pid| pid > 0);
         is_bare && self.stream.is_some() && now_ms < self.size.doubt_until_ms
     }
 
     fn has_ended(&mut self, code: i32) {
         self.code = Some(code);
-        self.heard_ms = boottime_ms();
+        self.received_ms = boottime_ms();
     }
 
     fn failed(&mut self, purpose: Purpose) {
         let now_ms = boottime_ms();
         match purpose {
-            Purpose::Look => {
-                self.looks.done(now_ms);
-                self.looks.failing_since_ms.get_or_insert(now_ms);
+            Purpose::Query => {
+                self.queries.done(now_ms);
+                self.queries.failing_since_ms.get_or_insert(now_ms);
             }
             Purpose::Resize(_) => self.size.failed(now_ms),
         }

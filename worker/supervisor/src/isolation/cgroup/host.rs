@@ -37,7 +37,7 @@ impl Controller {
 
     /// The kernel's name for the controller.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
             Self::Cpuset => "cpuset",
@@ -50,7 +50,7 @@ impl Controller {
 
 impl fmt::Display for Controller {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.word())
+        formatter.write_str(self.name())
     }
 }
 
@@ -87,13 +87,13 @@ impl CgroupHost {
         }
         let is_bare = controllers.is_empty();
         if let Some((_, parent)) = &unified
-            && !mounts.legacy.contains_key(Controller::Devices.word())
+            && !mounts.legacy.contains_key(Controller::Devices.name())
             && devices::is_available()
         {
             controllers.insert(Controller::Devices, parent.clone());
         }
         for controller in Controller::ALL {
-            let mount = mounts.legacy.get(controller.word());
+            let mount = mounts.legacy.get(controller.name());
             if let Some(parent) = mount
                 .filter(|_| !controllers.contains_key(&controller))
                 .and_then(|it| made(it))

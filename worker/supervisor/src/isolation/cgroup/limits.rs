@@ -250,7 +250,7 @@ mod tests {
     }
 
     /// Returns the contents of a fake cgroup's files after the limits were set; its parent has `nodes_above`.
-    fn told(files: &[&str], nodes_above: &str) -> Vec<String> {
+    fn written(files: &[&str], nodes_above: &str) -> Vec<String> {
         let home = tempfile::tempdir().unwrap();
         let cgroup = home.path().join("task");
         fs::create_dir(&cgroup).unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_are_told_all_limits() {
+    fn all_limits_are_written_to_cgroups_of_both_versions() {
         let unified = [
             "memory.max",
             "memory.swap.max",
@@ -277,7 +277,7 @@ mod tests {
             "cpuset.mems",
         ];
         assert_eq!(
-            told(&unified, "\n"),
+            written(&unified, "\n"),
             ["67108864", "0", "59", "150000 100000", "7", "0,2", ""]
         );
         let legacy = [
@@ -291,7 +291,7 @@ mod tests {
             "cpuset.mems",
         ];
         assert_eq!(
-            told(&legacy, "0-1\n"),
+            written(&legacy, "0-1\n"),
             [
                 "67108864", "67108864", "1536", "100000", "150000", "7", "0,2", "0-1"
             ]
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_processes_that_nobody_keeps_is_refused() {
+    fn a_process_limit_that_cannot_be_enforced_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let cgroups = Cgroups::at(&[home.path().to_owned()]);
         let error = all_limits().set(&cgroups).unwrap_err();

@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_say_what_the_memory_came_to_and_whose_it_was() {
+    fn cgroups_of_both_versions_report_peak_memory_and_its_limit() {
         let (_home, unified) = likeness(&[
             ("a/memory.max", "33554432\n"),
             ("a/memory.peak", "33550000\n"),

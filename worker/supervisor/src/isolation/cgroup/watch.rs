@@ -61,7 +61,7 @@ impl MemoryWatch {
     }
 
     /// Collects pending notifications.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn check(&mut self) {
         let mut has_run_out = self.has_run_out;
         self.watched.retain(|watched| {
             let seen = watched.has_run_out();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_ran_out_where_its_limit_was_met_and_somebody_killed() {
+    fn version_2_reports_out_of_memory_only_if_the_limit_was_reached_and_a_process_killed() {
         let home = tempfile::tempdir().unwrap();
         let events = home.path().join(EVENTS);
         let mut watch = MemoryWatch::default();
@@ -167,10 +167,10 @@ mod tests {
         assert_eq!(watch.watched.len(), 0);
         fs::write(&events, "max 3\noom 0\noom_kill 1\n").unwrap();
         watch.add(&[home.path().to_owned()]);
-        watch.look();
+        watch.check();
         assert_eq!((watch.has_run_out(), watch.watched.len()), (false, 1));
         fs::write(&events, "max 3\noom 1\noom_kill 1\n").unwrap();
-        watch.look();
+        watch.check();
         assert!(watch.has_run_out());
     }
 }

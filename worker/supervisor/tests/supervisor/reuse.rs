@@ -20,7 +20,7 @@ const SHORT_LEASE_MS: u64 = 1_000;
 
 fn exit_of(forked: &mut Forked) -> Exit {
     loop {
-        if let SupervisorMessage::Exited(exit) = forked.hear() {
+        if let SupervisorMessage::Exited(exit) = forked.receive() {
             return exit;
         }
     }
@@ -29,15 +29,15 @@ fn exit_of(forked: &mut Forked) -> Exit {
 /// Assigns another task to a supervisor and waits for its end.
 fn give(forked: &mut Forked, directory: &TaskDirectory) -> Exit {
     let directory = directory.path().to_owned();
-    forked.say(&AgentRequest::Next { directory });
+    forked.send(&AgentRequest::Next { directory });
     exit_of(forked)
 }
 
 fn is_idle(forked: &mut Forked) -> bool {
     let mut line = String::new();
     forked.agent.read_line(&mut line).unwrap();
-    let heard = serde_json::from_str(&line);
-    matches!(heard, Ok(SupervisorMessage::Idle { .. }))
+    let message = serde_json::from_str(&line);
+    matches!(message, Ok(SupervisorMessage::Idle { .. }))
 }
 
 #[test]
@@ -59,8 +59,8 @@ fn an_idle_supervisor_takes_the_next_task_and_ends_with_its_agent() {
     assert!(is_idle(&mut forked));
     assert_eq!(next.supervisor().unwrap(), Some(supervisor));
     assert_eq!(next.exit().unwrap().unwrap().exit.code, Some(3));
-    let told = std::fs::read_to_string(next.scratch().join("dir")).unwrap();
-    assert_eq!(told.trim(), next.control().to_str().unwrap());
+    let printed = std::fs::read_to_string(next.scratch().join("dir")).unwrap();
+    assert_eq!(printed.trim(), next.control().to_str().unwrap());
     // The supervisor's identity is removed first: that process may have another task.
     first.remove().unwrap();
     assert_eq!(first.supervisor().unwrap(), None);
@@ -73,7 +73,7 @@ fn a_supervisor_that_did_more_than_watch_ends_with_its_task() {
     let server = Server::start();
     let mut forked = server.fork("7-0-11", script("sleep 1000"), LONG_LEASE_MS);
     forked.started();
-    forked.say(&AgentRequest::Stop {
+    forked.send(&AgentRequest::Stop {
         reason: "cancel".to_owned(),
         grace_ms: 0,
     });
@@ -97,7 +97,7 @@ fn a_directory_that_is_claimed_is_not_begun_again() {
     };
     taken.claim(other).unwrap();
     let directory = taken.path().to_owned();
-    forked.say(&AgentRequest::Next { directory });
+    forked.send(&AgentRequest::Next { directory });
     assert!(!is_idle(&mut forked), "it ends");
     assert!(!taken.scratch().join("begun").exists());
 }
@@ -115,12 +115,7 @@ fn inode(path: &Path) -> u64 {
 #[test]
 fn cgroups_go_to_a_task_with_the_same_limits_and_to_no_other() {
     let wanted = [Controller::Memory, Controller::Cpu];
-    let names = [
-        "succession-1",
-        "succession-2",
-        "succession-3",
-        "succession-4",
-    ];
+    let names = ["reuse-1", "reuse-2", "reuse-3", "reuse-4"];
     let all: Option<Vec<_>> = names.iter().map(|name| cgroups(name, &wanted)).collect();
     let Some([first, second, third, fourth]) = all.as_deref() else {
         return;

@@ -87,7 +87,7 @@ fn block(gpu: &Gpu) -> Result<Block<u64>, CheckError> {
 /// A block of distinct words.
 fn different_words() -> Vec<u64> {
     let mut words = vec![0; BLOCK_WORDS];
-    Pattern::Place.fill_from(0, &mut words);
+    Pattern::Position.fill_from(0, &mut words);
     words
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn supervise_all(first: TaskDirectory, pulse: Option<GuardedState>) -
         let Some(next) = context.agent.as_mut().and_then(next) else {
             break;
         };
-        if let Err(error) = complain_in(&next) {
+        if let Err(error) = redirect_errors_to(&next) {
             return failed(&next, &error);
         }
         directory = next;
@@ -118,7 +118,7 @@ fn next(agent: &mut LineStream) -> Option<TaskDirectory> {
 }
 
 /// Redirects error messages to the directory of this task.
-fn complain_in(directory: &TaskDirectory) -> io::Result<()> {
+fn redirect_errors_to(directory: &TaskDirectory) -> io::Result<()> {
     let errors = File::create(directory.supervisor_errors())?;
     sys::become_standard_files(None, errors.as_fd())
 }
