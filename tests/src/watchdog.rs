@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::cluster_folder::sweep;
 use crate::note::note;
-use crate::processes::{in_folder, words_of};
+use crate::processes::{command_line_of, in_folder};
 
 /// Maximum lifetime of a cluster, and of a command in a test. The slowest test holds a cluster for about a
 /// minute on two cores.
@@ -44,7 +44,7 @@ impl Watchdog {
                 ));
                 show_logs(&folder);
                 for pid in in_folder(&folder) {
-                    note(&format!("runs: {pid} {}", words_of(pid)));
+                    note(&format!("runs: {pid} {}", command_line_of(pid)));
                 }
                 sweep(&folder);
             }

@@ -13,8 +13,8 @@ const GPUS: u32 = 6;
 /// An additional host on which users have accounts: `ada` has one with another name.
 async fn add_host(cluster: &mut SecuredCluster) {
     let token = cluster.file("join-token");
-    let words = ["worker", "token", "create", "--quiet"];
-    fs::write(&token, cluster.muster(None, &words).await.ok()).unwrap();
+    let args = ["worker", "token", "create", "--quiet"];
+    fs::write(&token, cluster.muster(None, &args).await.ok()).unwrap();
     let config = cluster.joining_worker("gpu-7", &token);
     let mut settings: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
     // Running as the submitter is the default: this worker is root and has a certificate.
@@ -47,26 +47,27 @@ async fn a_users_task_runs_as_the_account_that_its_host_has_for_that_user() {
     let job = submit(&ada, spec).await;
     assert_eq!(printed(&ada, job, 1).await, ["nobody"]);
     let number = job.to_string();
-    let words = ["job", "exec", &number, "-n", "--", "id", "-un"];
-    assert_eq!(cluster.muster(Some(&token), &words).await.ok(), "nobody\n");
+    let args = ["job", "exec", &number, "-n", "--", "id", "-un"];
+    assert_eq!(cluster.muster(Some(&token), &args).await.ok(), "nobody\n");
 
     // A user without an account gets an error, and is not charged.
     let (token, eve) = user(&cluster, "muster-test-eve").await;
     let job = submit(&eve, with_gpus(shell("true"), GPUS / 2)).await;
     let number = job.to_string();
-    let words = ["job", "explain", &number];
-    let told = eventually("the refusal is explained", async || {
-        let told = cluster.muster(Some(&token), &words).await.ok();
-        told.contains("NO_ACCOUNT").then_some(told)
+    let args = ["job", "explain", &number];
+    let events = eventually("the refusal is explained", async || {
+        let events = cluster.muster(Some(&token), &args).await.ok();
+        events.contains("NO_ACCOUNT").then_some(events)
     })
     .await;
-    assert!(told.contains("`muster-test-eve`"), "{told}");
+    assert!(events.contains("`muster-test-eve`"), "{events}");
     // The host is not at fault.
-    let words = ["job", "get", &number, "-o", "json"];
+    let args = ["job", "get", &number, "-o", "json"];
     eventually("the failure is attributed to the site", async || {
-        let told = cluster.muster(Some(&token), &words).await.ok();
-        let told: Value = serde_json::from_str(&told).unwrap();
-        told.to_string()
+        let output = cluster.muster(Some(&token), &args).await.ok();
+        let output: Value = serde_json::from_str(&output).unwrap();
+        output
+            .to_string()
             .contains("\"class\":\"site\"")
             .then_some(())
     })

@@ -60,8 +60,8 @@ async fn whom_an_identity_provider_vouches_for_may_do_what_their_groups_may() {
         ("gus", "ROLE_TOO_WEAK"),
         ("opal", "SetQueue"),
     ] {
-        let words = ["audit", "log", "--user", user, "-o", "jsonl"];
-        let log = cluster.muster(Some(&token), &words).await.ok();
+        let args = ["audit", "log", "--user", user, "-o", "jsonl"];
+        let log = cluster.muster(Some(&token), &args).await.ok();
         assert!(log.contains(call), "{user}: {log}");
     }
 }

@@ -213,8 +213,8 @@ async fn every_call_takes_what_it_takes() {
         }
     }
     for user in ["a-admin", "a-viewer"] {
-        let words = ["audit", "log", "--user", user, "-o", "jsonl"];
-        let log = cluster.muster(None, &words).await.ok();
+        let args = ["audit", "log", "--user", user, "-o", "jsonl"];
+        let log = cluster.muster(None, &args).await.ok();
         for name in RECORDED.split_whitespace() {
             let is_recorded = log.contains(&format!("\"{name}\""));
             assert!(is_recorded, "{name} of {user} is not on record: {log}");
@@ -227,12 +227,12 @@ async fn whoever_has_no_certificate_of_the_authority_is_not_spoken_with() {
     let cluster = SecuredCluster::start().await;
     let other = tempfile::tempdir().unwrap();
     let folder = other.path().to_str().unwrap();
-    for words in [
+    for args in [
         &["ca"][..],
         &["replica", "replica-1", "--name", "127.0.0.1"],
     ] {
-        let words = [&["cert"], words, &["--folder", folder]].concat();
-        drop(Run::of(muster(&words), "").await.ok());
+        let args = [&["cert"], args, &["--folder", folder]].concat();
+        drop(Run::of(muster(&args), "").await.ok());
     }
     let address = &cluster.addresses[0];
     // A client of another authority does not talk to the replica, nor the replica to it.
@@ -527,8 +527,8 @@ async fn a_users_certificate_is_worth_the_role_that_its_name_has_here() {
     assert_eq!(read.spec.unwrap().user, "carol");
     let weak = carol.set_queue("mine", None).await.unwrap_err();
     assert_eq!(weak.reason(), Some("ROLE_TOO_WEAK"));
-    let words = ["audit", "log", "--user", "carol", "-o", "jsonl"];
-    let log = cluster.muster(None, &words).await.ok();
+    let args = ["audit", "log", "--user", "carol", "-o", "jsonl"];
+    let log = cluster.muster(None, &args).await.ok();
     assert!(
         log.contains("SubmitJob") && log.contains("ROLE_TOO_WEAK"),
         "{log}"
@@ -579,8 +579,8 @@ async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else(
     let large = shell(&format!("true {}", "x".repeat(30_000)));
     let refused = carol.submit_job(large.clone()).await.unwrap_err();
     assert_eq!(refused.reason(), Some("TOO_MANY_BYTES"), "{refused}");
-    let said = refused.to_string();
-    assert!(said.contains("request_bytes_per_user_max"), "{said}");
+    let message = refused.to_string();
+    assert!(message.contains("request_bytes_per_user_max"), "{message}");
     carol.submit_job(shell("true")).await.unwrap();
     admin.submit_job(large).await.unwrap();
 }
@@ -722,8 +722,8 @@ async fn certificates_are_made_once_and_their_keys_are_private() {
 
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().to_str().unwrap();
-    let run = async |words: &[&str]| {
-        Run::of(muster(&[&["cert"], words, &["--folder", at]].concat()), "").await
+    let run = async |args: &[&str]| {
+        Run::of(muster(&[&["cert"], args, &["--folder", at]].concat()), "").await
     };
     let early = run(&["worker", "gpu-1"]).await;
     assert!(
@@ -740,8 +740,8 @@ async fn certificates_are_made_once_and_their_keys_are_private() {
         assert_eq!(mode & 0o777, 0o600, "{key}");
     }
     let before = std::fs::read(folder.path().join("gpu-1.key")).unwrap();
-    for words in [&["ca"][..], &["worker", "gpu-1"]] {
-        let again = run(words).await;
+    for args in [&["ca"][..], &["worker", "gpu-1"]] {
+        let again = run(args).await;
         assert!(
             again.code == 1 && again.stderr.contains("not overwritten"),
             "{again:?}"

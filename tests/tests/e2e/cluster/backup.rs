@@ -78,8 +78,8 @@ async fn starts(folder: &Path, name: &str, count: usize) -> Vec<String> {
 }
 
 /// A command with admin rights.
-async fn admin(cluster: &Cluster, words: &[&str]) -> Run {
-    let mut command = cluster.command(words);
+async fn admin(cluster: &Cluster, args: &[&str]) -> Run {
+    let mut command = cluster.command(args);
     command.env("MUSTER_USER", "root");
     Run::of(command, "").await
 }
@@ -122,7 +122,7 @@ async fn acknowledged(client: &Client, count: usize) -> BTreeSet<JobId> {
 
 /// Kills all replicas, removes their data, and restores a file as the first one, at its address and with
 /// another name.
-async fn lose_and_restore(cluster: &mut Cluster, file: &str, words: &[&str]) -> Value {
+async fn lose_and_restore(cluster: &mut Cluster, file: &str, args: &[&str]) -> Value {
     for replica in &mut cluster.replicas {
         replica.kill();
     }
@@ -143,7 +143,7 @@ async fn lose_and_restore(cluster: &mut Cluster, file: &str, words: &[&str]) -> 
     let given = [
         &given[..],
         &["--data-dir", folder.to_str().unwrap(), "-o", "json"],
-        words,
+        args,
     ]
     .concat();
     let restored = cluster.muster(&given).await.json();
@@ -337,11 +337,11 @@ async fn a_survivor_of_three_goes_on_with_all_that_it_acknowledged() {
         "{}",
         unasked.stderr
     );
-    let told = cluster
+    let header = cluster
         .muster(&[&recover[..], &["--dry-run", "-o", "json"]].concat())
         .await
         .json();
-    assert_eq!(told["members"].as_array().unwrap().len(), 3);
+    assert_eq!(header["members"].as_array().unwrap().len(), 3);
     let done = cluster.muster(&[&recover[..], &["--yes"]].concat()).await;
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert!(done.stderr.contains("permanently lost"), "{}", done.stderr);
@@ -355,7 +355,7 @@ async fn a_survivor_of_three_goes_on_with_all_that_it_acknowledged() {
         missing.is_empty(),
         "{missing:?} were acknowledged by the surviving replica"
     );
-    let floor = told["revision"].as_u64().unwrap() + (1 << 40);
+    let floor = header["revision"].as_u64().unwrap() + (1 << 40);
     let status = eventually("its leadership begins", async || {
         let status = client.status(v1::Consistency::Linearizable).await.ok()?;
         (status.leadership_epoch > floor).then_some(status)
@@ -611,7 +611,7 @@ async fn whoever_follows_the_audit_log_misses_nothing_of_a_replica_that_was_rest
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
-    let mut told = async |job: JobId| {
+    let mut wait_for = async |job: JobId| {
         let wanted = format!("job {job}, ");
         loop {
             let line = timeout(PATIENCE, lines.next_line()).await;
@@ -621,7 +621,7 @@ async fn whoever_follows_the_audit_log_misses_nothing_of_a_replica_that_was_rest
             }
         }
     };
-    told(client.submit_job(shell("exit 0")).await.unwrap().job).await;
+    wait_for(client.submit_job(shell("exit 0")).await.unwrap().job).await;
     for index in 0..cluster.replicas.len() {
         cluster.replicas[index].end();
         cluster.replicas[index].start();
@@ -634,6 +634,6 @@ async fn whoever_follows_the_audit_log_misses_nothing_of_a_replica_that_was_rest
             let submitted = own.submit_job(shell("exit 0")).await.ok()?;
             Some(submitted.job)
         });
-        told(job.await).await;
+        wait_for(job.await).await;
     }
 }

@@ -99,7 +99,7 @@ async fn cancel(cluster: &Cluster, job: JobId) {
 }
 
 /// A page of the first replica.
-async fn said(cluster: &Cluster, path: &str) -> String {
+async fn body_of(cluster: &Cluster, path: &str) -> String {
     let address = cluster.replicas[0].settings()["metrics_listen"]
         .as_str()
         .unwrap()
@@ -110,12 +110,12 @@ async fn said(cluster: &Cluster, path: &str) -> String {
 /// Waits until the replica reports that etcd does not work; it stays ready.
 async fn reports_etcd_failure(cluster: &Cluster, kind: &str) {
     eventually("the replica reports that etcd fails", async || {
-        let ready = said(cluster, "/readyz").await;
-        let is_told = ready.starts_with("ok\n") && ready.contains("etcd: fails");
-        is_told.then_some(())
+        let ready = body_of(cluster, "/readyz").await;
+        let is_reported = ready.starts_with("ok\n") && ready.contains("etcd: fails");
+        is_reported.then_some(())
     })
     .await;
-    let metrics = said(cluster, "/metrics").await;
+    let metrics = body_of(cluster, "/metrics").await;
     let counted = format!("muster_etcd_errors_total{{kind=\"{kind}\"}}");
     assert!(metrics.contains("muster_etcd_up 0"), "{metrics}");
     assert!(metrics.contains(&counted), "{metrics}");
@@ -218,7 +218,7 @@ async fn work_goes_on_while_etcd_is_dead_or_cut_off_and_the_mirror_is_whole_agai
     etcd.start_again().await;
     mirrored(&etcd, &[stays, came]).await;
     eventually("the replica reports that etcd works", async || {
-        let ready = said(&cluster, "/readyz").await;
+        let ready = body_of(&cluster, "/readyz").await;
         ready.contains("etcd: works").then_some(())
     })
     .await;

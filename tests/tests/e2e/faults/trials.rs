@@ -38,9 +38,9 @@ pub(crate) async fn played_with(trial: &str, more: &[&str]) -> Option<Value> {
     }
     let trainer = trainer_binary();
     let trainer = trainer.to_str().unwrap();
-    let words = ["chaos", "tasks", "--trial", trial, "--trainer", trainer];
-    let words = [&words[..], &["-o", "json"], more].concat();
-    let run = Run::of(muster(&words), "").await;
+    let args = ["chaos", "tasks", "--trial", trial, "--trainer", trainer];
+    let args = [&args[..], &["-o", "json"], more].concat();
+    let run = Run::of(muster(&args), "").await;
     assert_eq!(run.code, 0, "{run:?}");
     let folder = run.stderr.lines().find_map(folder_in).unwrap();
     assert!(!std::fs::exists(folder).unwrap(), "{folder} stays");
@@ -61,12 +61,8 @@ pub(crate) fn folder_in(line: &str) -> Option<&str> {
 
 #[tokio::test]
 async fn another_build_is_for_the_trial_of_an_upgrade_alone() {
-    let words = ["chaos", "tasks", "--trial", "stop-ignored"];
-    let run = Run::of(
-        muster(&[&words[..], &["--previous", "muster"]].concat()),
-        "",
-    )
-    .await;
+    let args = ["chaos", "tasks", "--trial", "stop-ignored"];
+    let run = Run::of(muster(&[&args[..], &["--previous", "muster"]].concat()), "").await;
     assert_eq!(run.code, 64, "{run:?}");
     assert!(run.stderr.contains("agent-upgraded"), "{run:?}");
 }

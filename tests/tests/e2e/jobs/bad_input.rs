@@ -199,10 +199,10 @@ async fn jobs_of_one_name_are_two_and_requests_of_one_id_are_one() {
     assert_ne!(first.job, second.job);
 
     let id = "6f1c2f0e-0000-4000-8000-000000000001";
-    let words = ["job", "submit", "--request-id", id, "-o", "json", "--"];
+    let args = ["job", "submit", "--request-id", id, "-o", "json", "--"];
     let submit = async |command: &str| {
-        let words: Vec<&str> = words.iter().copied().chain([command]).collect();
-        cluster.muster(&words).await
+        let args: Vec<&str> = args.iter().copied().chain([command]).collect();
+        cluster.muster(&args).await
     };
     let once = submit("true").await.json();
     let again = submit("true").await.json();

@@ -22,9 +22,9 @@ async fn a_suspended_job_stands_still_in_place_and_goes_on() {
     let job = submit(&client, with_gpus(shell(&script), 1)).await;
     let attempt = only_attempt(&client, job).await;
     let id = job.to_string();
-    let words = ["job", "suspend", &id, "--reason", "another one's turn"];
+    let args = ["job", "suspend", &id, "--reason", "another one's turn"];
     eventually("all replicas support suspensions", async || {
-        let run = cluster.muster(&words).await;
+        let run = cluster.muster(&args).await;
         (run.code == 0).then_some(())
     })
     .await;

@@ -140,14 +140,14 @@ async fn the_reason_of_a_failure_is_the_line_that_tells() {
 }
 
 #[tokio::test]
-async fn outside_of_a_task_the_words_say_so() {
-    for words in [
+async fn task_commands_outside_of_a_task_report_an_error() {
+    for args in [
         &["task", "progress", "3"][..],
         &["task", "checkpoint", "begin", "3"],
         &["task", "watch"],
         &["task", "env"],
     ] {
-        let run = muster_tests::Run::of(muster(words), "").await;
+        let run = muster_tests::Run::of(muster(args), "").await;
         assert_eq!(run.code, 1, "{run:?}");
         assert!(
             run.stderr.contains("this works inside a task only"),
