@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_tried_without_a_trace_and_a_failure_has_a_way_out() {
+    fn a_check_of_the_folder_leaves_no_file_and_its_failure_names_a_remedy() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new");
         for _ in 0..2 {
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_whose_names_are_alike_leave_each_other_s_backups_alone() {
+    fn clusters_with_similar_names_keep_each_others_backups() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         // The last one has the name that backups of `a.b` and `a/b` had in earlier builds.
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_of_the_future_neither_holds_up_the_next_nor_pushes_it_out() {
+    fn a_backup_dated_in_the_future_neither_delays_nor_evicts_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         for time_ms in [7, 50, 9_999] {
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_that_failed_leaves_nothing_and_touches_nothing_of_another_replica() {
+    fn a_failed_backup_leaves_no_file_and_keeps_those_of_other_replicas() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         let killed = name_of("a/b", 3) + &ending_of(1);

@@ -18,7 +18,7 @@ use crate::member::leadership::Leadership;
 use crate::member::member_change::{ChangePlan, Force, MemberChange};
 use crate::member::peer::Peer;
 use crate::recovery::backup::CapturedState;
-use crate::recovery::past::{StateHistory, StateHistoryError};
+use crate::recovery::state_history::{StateHistory, StateHistoryError};
 use crate::replica::config::{BatchLimits, Config};
 use crate::replica::engine::Engine;
 use crate::replica::log_clock::LogClock;
@@ -36,7 +36,7 @@ pub struct Handle<M: StateMachine> {
 pub(crate) struct Inner<M: StateMachine> {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) shared: Arc<SharedState<M>>,
-    pub(crate) past: StateHistory<M>,
+    pub(crate) history: StateHistory<M>,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) clock: LogClock,
     pub(crate) proposals: mpsc::Sender<Proposal<M>>,
@@ -192,7 +192,7 @@ impl<M: StateMachine> Handle<M> {
 
     /// Returns the state right after the command that produced `revision`, rebuilt from the snapshots and
     /// the log that this replica keeps. Reads the disk and replays a part of the log, which may take
-    /// seconds: call it where blocking is allowed. It is aborted once `lasts`, which is called before every
+    /// seconds: call it where blocking is allowed. It is aborted once `may_continue`, which is called before every
     /// entry, returns false.
     ///
     /// # Errors
@@ -200,9 +200,9 @@ impl<M: StateMachine> Handle<M> {
     pub fn state_at(
         &self,
         revision: u64,
-        lasts: &dyn Fn() -> bool,
+        may_continue: &dyn Fn() -> bool,
     ) -> Result<M, StateHistoryError> {
-        self.inner.past.state_at(revision, lasts)
+        self.inner.history.state_at(revision, may_continue)
     }
 
     /// A cheap clone of the applied state, with its log position.

@@ -24,7 +24,7 @@ use crate::network::{
     DataAcceptance, GrpcTransport, Network, Server, ServerIdentity, SnapshotReceiver,
 };
 use crate::recovery::disaster_recovery;
-use crate::recovery::past::StateHistory;
+use crate::recovery::state_history::StateHistory;
 use crate::replica::config::Config;
 use crate::replica::engine::RaftEngine;
 use crate::replica::handle::{Handle, Inner};
@@ -109,7 +109,7 @@ pub(crate) async fn open_on<M: StateMachine, R: Runtime>(
         cluster_id: config.cluster_id.clone(),
         replica_id: config.replica_id,
         incarnation,
-        standing: DataAcceptance::default(),
+        acceptance: DataAcceptance::default(),
     };
     start::<M, R>(config, &seams, log, parts, identity).await
 }
@@ -176,7 +176,7 @@ async fn start<M: StateMachine, R: Runtime>(
     let watcher = Watcher::new(WatcherParts {
         raft: raft.clone(),
         leadership: leadership_sender,
-        standing: identity.standing.clone(),
+        acceptance: identity.acceptance.clone(),
         divergence: parts.ledger.divergence(),
         bytes_since_snapshot: Arc::clone(&parts.bytes_since_snapshot),
         timings: config.timings,
@@ -187,7 +187,7 @@ async fn start<M: StateMachine, R: Runtime>(
     detach::<R>(RemovalDetector::new(&raft, &network, config.timings).run());
     let limits = config.batch;
     let engine = RaftEngine {
-        standing: identity.standing.clone(),
+        acceptance: identity.acceptance.clone(),
         server: Server::new(identity, raft.clone(), receiver),
         config,
         raft,
@@ -195,7 +195,7 @@ async fn start<M: StateMachine, R: Runtime>(
         divergence: parts.ledger.divergence(),
     };
     Ok(Handle::from_inner(Inner {
-        past: StateHistory::new(&seams.log, &parts.snapshots, &parts.shared),
+        history: StateHistory::new(&seams.log, &parts.snapshots, &parts.shared),
         clock,
         engine: Arc::new(engine),
         shared: parts.shared,

@@ -33,7 +33,7 @@ impl Observer<Counter> for Onlooker {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_onlooker_sees_every_entry_with_the_state_behind_it() {
+async fn an_observer_receives_every_entry_with_the_state_after_it() {
     let onlooker = Arc::new(Onlooker::default());
     let seams = Environment {
         log: Arc::new(MemoryLog::new()),

@@ -110,7 +110,7 @@ mod tests {
     const WALL: TimeMs = TimeMs(1_000);
 
     #[tokio::test(start_paused = true)]
-    async fn a_round_in_vain_is_followed_by_a_rest_as_long() {
+    async fn a_round_without_result_is_followed_by_a_pause_of_the_same_length() {
         let mut planning = Planning::new();
         assert!(planning.take(WALL));
         planning.ran(Duration::from_millis(40), 0);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_of_a_back_off_is_planned_for() {
+    async fn a_round_is_due_at_the_end_of_a_back_off() {
         let mut planning = Planning::new();
         assert!(planning.take(WALL));
         planning.request_at(Some(TimeMs(1_500)));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn moves_that_were_not_worth_it_are_not_looked_for_again_at_once() {
+    async fn rejected_moves_are_not_searched_for_again_immediately() {
         let cluster = in_pieces();
         let after = |span_ms: u64| cluster.now.after(span_ms);
         let mut planning = Planning::new();

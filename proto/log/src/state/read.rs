@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_counts_as_many_records_as_a_number_holds_is_refused() {
+    fn an_end_marker_with_the_maximum_count_is_refused() {
         let mut bytes = begun();
         add(&mut bytes, Kind::Head(v1::StateHead::default()));
         add(&mut bytes, Kind::End(v1::StateEnd { records: u64::MAX }));

@@ -268,8 +268,8 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
             MemberChange::Promote(id) | MemberChange::Replace { new: id, .. } => Some(*id),
             MemberChange::Add(_) | MemberChange::Remove(_) => None,
         };
-        let has_said = |id| self.rounds.format_of(ReplicaId(id)).is_some();
-        if !self.rounds.future_voters_caught_up() || !newcomer.is_none_or(has_said) {
+        let has_reported = |id| self.rounds.format_of(ReplicaId(id)).is_some();
+        if !self.rounds.future_voters_caught_up() || !newcomer.is_none_or(has_reported) {
             let limit_ms = CHANGE_MS_MAX;
             return if Instant::now() < until {
                 Ok(())

@@ -29,14 +29,14 @@ pub(crate) async fn stream(
     log.sync().await;
     let (sender, receiver) = mpsc::channel(MESSAGES_AHEAD);
     tokio::spawn(async move {
-        tell(log, request, &sender).await;
+        send_records(log, request, &sender).await;
         drop(place);
     });
     until_stopped(ReceiverStream::new(receiver), context.stop.clone())
 }
 
 /// Sends the existing records, and new ones if requested.
-async fn tell(log: AuditLog, request: v1::ReadAuditLogRequest, sender: &Sender) {
+async fn send_records(log: AuditLog, request: v1::ReadAuditLogRequest, sender: &Sender) {
     let mut after = request.after_sequence;
     let mut newest = log.newest();
     loop {

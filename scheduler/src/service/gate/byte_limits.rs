@@ -169,8 +169,8 @@ mod tests {
         first.take(6).unwrap();
         let refused = first.take(1).unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
-        let said = "ada sent more than 10 bytes in one request (limits.a_request)";
-        assert!(refused.message().starts_with(said), "{refused}");
+        let expected = "ada sent more than 10 bytes in one request (limits.a_request)";
+        assert!(refused.message().starts_with(expected), "{refused}");
         assert_eq!(
             ErrorReport::of(&refused).metadata["limit_name"],
             "a_request"

@@ -158,15 +158,15 @@ impl Caller {
     }
 
     /// The name that counts, instead of the one in the request.
-    pub(crate) fn author(&self, said: String) -> String {
-        self.name().map_or(said, str::to_owned)
+    pub(crate) fn author(&self, claimed: String) -> String {
+        self.name().map_or(claimed, str::to_owned)
     }
 
-    /// Name of the caller in the audit log: the authenticated one, or `said` without authentication. Names of
+    /// Name of the caller in the audit log: the authenticated one, or `claimed` without authentication. Names of
     /// callers that are not users contain a space, as no user's name does.
-    pub(crate) fn on_record(&self, said: String) -> String {
+    pub(crate) fn on_record(&self, claimed: String) -> String {
         match self {
-            Self::AuthenticationOff | Self::Unauthenticated => said,
+            Self::AuthenticationOff | Self::Unauthenticated => claimed,
             Self::Replica => "a replica".to_owned(),
             Self::Worker(name) => format!("worker {name}"),
             Self::User(name) | Self::Federated(Federated { name, .. }) => name.clone(),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_removed_or_has_another_role_does_not_go_on() {
+    fn a_removed_user_or_one_with_another_role_may_not_continue() {
         let mut cluster = Cluster::new();
         let job = cluster.submit(single("train", 1, 0));
         for (name, role) in [("ada", Role::User), ("grace", Role::Admin)] {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_a_token_for_a_while_goes_on_for_as_long() {
+    fn a_caller_with_a_limited_token_may_continue_until_it_expires() {
         let mut cluster = Cluster::new();
         let job = cluster.submit(single("train", 1, 0));
         let until_ms = cluster.state.time.0 + 1_000;

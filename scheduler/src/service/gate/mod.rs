@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_on_record_under_the_name_that_the_audit_log_is_asked_for() {
+    fn a_refusal_is_audited_under_the_name_that_audit_queries_use() {
         let user = Caller::User("bob".to_owned());
         for (caller, role, name) in [
             (user, Some(Role::Viewer), "bob"),

@@ -420,8 +420,8 @@ pub(crate) async fn answered(
         .map_err(|_| Status::deadline_exceeded("no order received before the timeout"))??;
     let token = first.map(|message| message.token).unwrap_or_default();
     let unknown = || {
-        let told = "this command is no longer awaited";
-        status::error(Code::NotFound, "UNKNOWN_EXEC", told, &[])
+        let message = "this command is no longer awaited";
+        status::error(Code::NotFound, "UNKNOWN_EXEC", message, &[])
     };
     let waiting = context.pairings().take(&token).ok_or_else(unknown)?;
     let (orders, receiver) = mpsc::channel(MESSAGES_MAX);
@@ -435,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_a_worker_whose_user_has_left() {
+    fn a_pairing_is_dropped_when_its_user_has_left() {
         let pairings = PendingPairs::default();
         let (left, stays) = (pairings.expect(), pairings.expect());
         let token = left.token.clone();

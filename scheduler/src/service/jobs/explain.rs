@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_ahead_ends_before_the_request_and_never_takes_long() {
+    fn the_forecast_ends_before_the_requests_deadline_and_is_limited() {
         let now = Instant::now();
         let looking = |seconds: u64| patience(now, now + Duration::from_secs(seconds)) - now;
         assert_eq!(looking(3_600), LOOKING_MAX);

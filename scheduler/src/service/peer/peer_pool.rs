@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_membership_knows_better_than_the_configuration() {
+    fn addresses_of_the_membership_precede_those_of_the_configuration() {
         let members = |replica: ReplicaId| match replica.get() {
             2 => Some("moved:1".to_owned()),
             4 => Some("joined:1".to_owned()),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_is_somebody_else_counts_as_unreachable() {
+    fn a_peer_that_answers_with_another_id_counts_as_unreachable() {
         let refused = status::error(Code::Unavailable, WRONG_REPLICA, "this is replica 3", &[]);
         let expected = PeerError::Unreachable {
             replica: ReplicaId(2),

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_for_this_replica_or_does_not_say_is_taken() {
+    fn messages_for_this_replica_or_without_a_recipient_are_accepted() {
         let reason = |cluster_id, replica_id| {
             let addressee = Recipient {
                 cluster_id,

@@ -62,18 +62,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_after_the_right_has_gone_is_not_shown() {
+    async fn messages_after_the_right_was_revoked_are_not_sent() {
         let (is_over, look) = look();
         let mut messages = while_allowed(stream::iter([Ok(1), Ok(2), Ok(3)]), look);
         assert_eq!(messages.next().await.unwrap().unwrap(), 1);
         is_over.store(true, Ordering::Release);
-        let told = messages.next().await.unwrap().unwrap_err();
-        assert_eq!(told.code(), Code::PermissionDenied);
+        let error = messages.next().await.unwrap().unwrap_err();
+        assert_eq!(error.code(), Code::PermissionDenied);
         assert!(messages.next().await.is_none());
     }
 
     #[tokio::test]
-    async fn what_ends_by_itself_ends_well() {
+    async fn a_stream_that_ends_by_itself_ends_without_an_error() {
         let (_is_over, look) = look();
         let messages = while_allowed(stream::iter([Ok(1), Ok(2)]), look);
         let seen: Vec<_> = messages.collect().await;
@@ -82,14 +82,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_says_nothing_ends_soon() {
+    async fn an_idle_stream_ends_soon_after_the_right_was_revoked() {
         let (is_over, look) = look();
         let began = Instant::now();
         let mut messages = while_allowed(stream::pending::<Result<u8, Status>>(), look);
         assert!(timeout(4 * LOOK_EVERY, messages.next()).await.is_err());
         is_over.store(true, Ordering::Release);
-        let told = messages.next().await.unwrap().unwrap_err();
-        assert_eq!(told.code(), Code::PermissionDenied);
+        let error = messages.next().await.unwrap().unwrap_err();
+        assert_eq!(error.code(), Code::PermissionDenied);
         assert!(began.elapsed() <= 6 * LOOK_EVERY);
     }
 }

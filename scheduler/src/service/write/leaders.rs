@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_election_is_no_leader_yet_and_the_same_one_is_no_other() {
+    async fn neither_an_election_nor_the_same_leader_counts_as_another_leader() {
         let (sender, receiver) = watch::channel(led_by(Some("a:1")));
         let leaders = Leaders(receiver);
         let mut waiting = Box::pin(leaders.changed_from(Some("a:1")));
@@ -95,7 +95,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn an_election_is_waited_for_and_a_replica_that_is_lost_says_so() {
+    async fn an_election_is_waited_for_and_a_lost_replica_is_an_error() {
         let (sender, receiver) = watch::channel(led_by(Some("a:1")));
         let leaders = Leaders(receiver);
         let mut nobody = Box::pin(leaders.isolated());
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_knew_a_leader_to_its_end_is_never_lost() {
+    async fn a_replica_that_knew_a_leader_until_the_end_is_never_lost() {
         let (sender, receiver) = watch::channel(led_by(Some("a:1")));
         drop(sender);
         assert!(timeout(LONG, Leaders(receiver).isolated()).await.is_err());
