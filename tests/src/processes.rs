@@ -81,9 +81,9 @@ pub(crate) fn in_folder(folder: &Path) -> Vec<i32> {
 }
 
 fn mentions(pid: i32, texts: &[&[u8]]) -> bool {
-    let mut args = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    args.extend(fs::read(format!("/proc/{pid}/environ")).unwrap_or_default());
+    let mut bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    bytes.extend(fs::read(format!("/proc/{pid}/environ")).unwrap_or_default());
     texts
         .iter()
-        .all(|text| args.windows(text.len()).any(|window| window == *text))
+        .all(|text| bytes.windows(text.len()).any(|window| window == *text))
 }

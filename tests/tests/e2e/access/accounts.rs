@@ -33,7 +33,7 @@ async fn user(cluster: &SecuredCluster, name: &str) -> (Token, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_users_task_runs_as_the_account_that_its_host_has_for_that_user() {
+async fn a_users_task_runs_under_the_users_account_on_its_host() {
     if !rustix::process::geteuid().is_root() {
         skip("only root runs tasks as other users");
         return;

@@ -60,7 +60,7 @@ async fn access_events(client: &Client) -> Vec<Change> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_joins_by_a_token_and_whoever_may_not_is_told_why() {
+async fn a_worker_joins_by_a_token_and_a_refused_one_gets_the_reason() {
     let mut cluster = SecuredCluster::start().await;
     let admin = cluster.client_of(Some("replica-1"), None).await;
     let viewer = cluster.add_user(&["val", "--role", "viewer"]).await;

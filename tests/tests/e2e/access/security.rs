@@ -110,7 +110,7 @@ async fn channel(address: &str, tls: &TlsSettings) -> Result<Channel, tonic::tra
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_call_takes_what_it_takes() {
+async fn every_call_requires_its_role() {
     let provider = IdentityProvider::begin();
     let oidc = provider.settings(&[("staff", "user")]);
     let cluster = SecuredCluster::start_with(&json!({"oidc": oidc})).await;
@@ -223,7 +223,7 @@ async fn every_call_takes_what_it_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_has_no_certificate_of_the_authority_is_not_spoken_with() {
+async fn connections_without_a_certificate_of_the_authority_are_refused() {
     let cluster = SecuredCluster::start().await;
     let other = tempfile::tempdir().unwrap();
     let folder = other.path().to_str().unwrap();
@@ -365,7 +365,7 @@ async fn submissions_seen(client: &Client, jobs: &[JobId]) -> Vec<JobId> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_act_on_what_is_theirs_and_under_their_own_name() {
+async fn users_act_only_on_their_own_jobs_and_under_their_own_name() {
     let mut cluster = SecuredCluster::start().await;
     let admin = cluster.client_of(Some("replica-1"), None).await;
     admin.set_queue("research", None).await.unwrap();
@@ -467,7 +467,7 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_removed_reads_and_types_no_more() {
+async fn a_removed_user_can_neither_read_output_nor_send_input() {
     let cluster = SecuredCluster::start().await;
     let ada = cluster.add_user(&["ada", "--role", "user"]).await;
     let as_ada = cluster.client_of(None, Some(ada)).await;
@@ -536,7 +536,7 @@ async fn a_users_certificate_is_worth_the_role_that_its_name_has_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else() {
+async fn limits_on_rate_and_bytes_affect_only_the_user_who_exceeds_them() {
     let limits = json!({
         "calls_per_second_per_user": 5, "calls_at_once_per_user": 10, "request_bytes_per_user_max": 20_000,
     });
@@ -586,7 +586,7 @@ async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_sends_little() {
+async fn requests_without_a_credential_are_limited_in_size() {
     let cluster = SecuredCluster::start().await;
     let nobody = channel(&cluster.addresses[0], &cluster.tls(None))
         .await

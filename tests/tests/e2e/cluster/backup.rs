@@ -168,7 +168,7 @@ async fn place_of(cluster: &Cluster, client: &Client, job: JobId) -> (usize, i32
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restored_cluster_starts_nothing_twice_that_runs_where_nobody_knows() {
+async fn a_restored_cluster_starts_no_task_twice_that_still_runs_unknown_to_it() {
     let mut cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     let own = cluster.write("here", "").parent().unwrap().to_owned();
@@ -309,7 +309,7 @@ async fn tasks_run_through_a_restore_and_others_join_the_new_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_survivor_of_three_goes_on_with_all_that_it_acknowledged() {
+async fn a_survivor_of_three_continues_with_everything_acknowledged() {
     let mut cluster = Cluster::start(NO_WORKERS).await;
     let client = cluster.client().await;
     let leader = cluster.leader(&client).await;
@@ -423,7 +423,7 @@ async fn a_damaged_file_is_refused_with_the_place() {
 }
 
 #[tokio::test]
-async fn a_replica_says_at_its_start_that_it_cannot_write_backups() {
+async fn a_replica_reports_at_its_start_that_it_cannot_write_backups() {
     let mut cluster = Cluster::start(Shape {
         replicas: 1,
         ..NO_WORKERS
@@ -448,7 +448,7 @@ async fn a_replica_says_at_its_start_that_it_cannot_write_backups() {
 }
 
 #[tokio::test]
-async fn the_leader_takes_backups_by_itself_and_keeps_as_many_as_it_is_told() {
+async fn the_leader_takes_periodic_backups_and_keeps_the_configured_number() {
     let mut cluster = Cluster::start(Shape {
         replicas: 1,
         ..NO_WORKERS
@@ -497,7 +497,7 @@ async fn the_leader_takes_backups_by_itself_and_keeps_as_many_as_it_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_changed_what_is_written_down_by_the_replica_that_answered() {
+async fn changes_are_audited_by_the_replica_that_answered() {
     let mut cluster = Cluster::start(Shape {
         workers: 1,
         ..TWO_WORKERS
@@ -600,7 +600,7 @@ async fn who_changed_what_is_written_down_by_the_replica_that_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_follows_the_audit_log_misses_nothing_of_a_replica_that_was_restarted() {
+async fn a_follower_of_the_audit_log_misses_no_record_of_a_restarted_replica() {
     let mut cluster = Cluster::start(NO_WORKERS).await;
     let client = cluster.client().await;
     let mut command = cluster.command(&["audit", "log", "-f", "-o", "jsonl"]);

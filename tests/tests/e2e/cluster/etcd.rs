@@ -122,7 +122,7 @@ async fn reports_etcd_failure(cluster: &Cluster, kind: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn etcd_tells_who_lives_who_leads_and_what_runs_where() {
+async fn etcd_shows_live_replicas_the_leader_and_running_attempts() {
     if missing() {
         return;
     }
@@ -199,7 +199,7 @@ async fn etcd_tells_who_lives_who_leads_and_what_runs_where() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_goes_on_while_etcd_is_dead_or_cut_off_and_the_mirror_is_whole_again_after_that() {
+async fn work_continues_while_etcd_is_unreachable_and_the_mirror_is_complete_afterwards() {
     if missing() {
         return;
     }
@@ -244,7 +244,7 @@ async fn work_goes_on_while_etcd_is_dead_or_cut_off_and_the_mirror_is_whole_agai
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_etcd_hinders_nothing_and_is_written_to_again_once_there_is_room() {
+async fn a_full_etcd_delays_nothing_and_is_written_again_once_it_has_room() {
     if missing() {
         return;
     }
@@ -293,7 +293,7 @@ fn founds(cluster: &Cluster, index: usize, etcd: &EtcdServer, id: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_know_nothing_but_etcd_found_a_cluster_once() {
+async fn replicas_configured_only_with_etcd_bootstrap_one_cluster() {
     if missing() {
         return;
     }

@@ -171,7 +171,7 @@ async fn follow(
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_over_the_death_of_every_replica() {
+async fn a_watch_continues_over_the_failure_of_each_replica() {
     let mut cluster = Cluster::start(Shape::default()).await;
     let client = cluster.client().await;
     let status = client.status(v1::Consistency::Linearizable).await.unwrap();
@@ -194,7 +194,7 @@ async fn a_watch_goes_on_over_the_death_of_every_replica() {
 }
 
 #[tokio::test]
-async fn the_command_line_follows_a_job_over_the_death_of_every_replica() {
+async fn the_command_line_follows_a_job_over_the_failure_of_each_replica() {
     let mut cluster = Cluster::start(Shape::default()).await;
     let client = cluster.client().await;
     // Two of twelve tasks end every second, so that there are always new events; the last one runs through
@@ -233,7 +233,7 @@ async fn the_command_line_follows_a_job_over_the_death_of_every_replica() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_its_majority_says_so_and_shows_what_it_has() {
+async fn a_cluster_without_a_majority_reports_it_and_serves_stale_reads() {
     let mut cluster = Cluster::start(NO_WORKERS).await;
     let client = cluster.client().await;
     let job = client.submit_job(shell("exit 0")).await.unwrap().job;
@@ -290,7 +290,7 @@ async fn a_cluster_without_its_majority_says_so_and_shows_what_it_has() {
 }
 
 #[tokio::test]
-async fn a_key_stands_for_all_jobs_of_a_command() {
+async fn one_request_id_covers_all_jobs_of_a_command() {
     let cluster = Cluster::start(NO_WORKERS).await;
     let text = "name: a\ncommand: [x]\n---\nname: b\ncommand: [y]\n";
     drop(cluster.write("two.yaml", text));

@@ -211,7 +211,7 @@ async fn three_replicas_become_five_and_the_leader_is_removed_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_replicas_are_replaced_one_after_the_other_and_everybody_follows() {
+async fn all_replicas_are_replaced_one_by_one_and_clients_and_workers_follow() {
     let mut cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let load = Load::start(&cluster).await;
@@ -295,7 +295,7 @@ async fn a_change_outlives_its_leader_wherever_it_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_would_endanger_the_group_is_refused_with_the_way_out() {
+async fn changes_that_endanger_the_group_are_refused_with_a_remedy() {
     let mut cluster = Cluster::start(Shape {
         workers: 0,
         ..ONE_WORKER

@@ -20,7 +20,7 @@ fn phase(list: &Value, job: JobId) -> &str {
 }
 
 #[tokio::test]
-async fn jobs_and_hosts_are_shown_as_they_were_before_all_was_cancelled() {
+async fn jobs_and_hosts_are_shown_as_of_a_revision_before_everything_was_cancelled() {
     let mut cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let running = submit(&client, with_gpus(shell("sleep 600"), 1)).await;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::faults::trials::{folder_in, may_have_namespaces};
 
 #[tokio::test]
-async fn a_minute_of_faults_under_load_breaks_no_promise_and_leaves_a_report() {
+async fn a_minute_of_faults_under_load_violates_no_guarantee_and_leaves_a_report() {
     if !may_have_namespaces() {
         skip("this system does not let us make network namespaces");
         return;
@@ -51,7 +51,7 @@ async fn a_minute_of_faults_under_load_breaks_no_promise_and_leaves_a_report() {
 }
 
 #[tokio::test]
-async fn what_needs_a_mount_is_refused_without_namespaces() {
+async fn a_profile_that_mounts_disks_is_refused_without_namespaces() {
     let args = ["chaos", "run", "--profile", "disk-full"];
     let network = ["--network", "proxies"];
     let run = Run::of(muster(&[&args[..], &network].concat()), "").await;
@@ -69,7 +69,7 @@ async fn what_needs_a_mount_is_refused_without_namespaces() {
 }
 
 #[tokio::test]
-async fn a_profile_that_is_none_and_an_upgrade_from_nothing_are_refused() {
+async fn an_unknown_profile_and_an_upgrade_without_a_previous_program_are_refused() {
     let unknown = Run::of(muster(&["chaos", "run", "--profile", "nothing"]), "").await;
     assert_eq!(unknown.code, 64, "{unknown:?}");
     assert!(unknown.stderr.contains("leader-kill"), "{unknown:?}");
@@ -79,21 +79,21 @@ async fn a_profile_that_is_none_and_an_upgrade_from_nothing_are_refused() {
 }
 
 #[tokio::test]
-async fn a_form_that_a_sweep_does_not_have_is_refused_and_help_says_how_it_ends() {
+async fn an_unsupported_output_format_is_refused_and_help_lists_exit_codes() {
     let run = Run::of(muster(&["chaos", "sim", "-o", "json"]), "").await;
     assert_eq!(run.code, 64, "{run:?}");
     assert!(run.stderr.contains("-o supports only table"), "{run:?}");
-    for (command, args) in [
+    for (command, texts) in [
         ("sim", ["Exit codes: 0", "64 usage"]),
         ("run", ["invalid", "namespaces"]),
     ] {
         let run = Run::of(muster(&["chaos", command, "--help"]), "").await;
-        assert!(args.iter().all(|it| run.stdout.contains(it)), "{run:?}");
+        assert!(texts.iter().all(|it| run.stdout.contains(it)), "{run:?}");
     }
 }
 
 #[tokio::test]
-async fn what_is_neither_a_seed_nor_a_world_in_a_file_is_refused() {
+async fn an_argument_that_is_neither_a_seed_nor_a_world_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let odd = folder.path().join("odd.json");
     fs::write(&odd, "{}").unwrap();

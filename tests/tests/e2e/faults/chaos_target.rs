@@ -57,7 +57,7 @@ pub(crate) async fn what_is_left(client: &Client) -> (Vec<String>, usize) {
 }
 
 #[tokio::test]
-async fn what_is_allowed_is_done_and_a_job_of_somebody_else_runs_on_undisturbed() {
+async fn allowed_faults_are_injected_and_a_foreign_job_runs_undisturbed() {
     let cluster = Cluster::start(SHAPE).await;
     let client = cluster.client().await;
     let (foreign, before) = foreign_job(&client).await;
@@ -125,7 +125,7 @@ async fn what_is_allowed_is_done_and_a_job_of_somebody_else_runs_on_undisturbed(
 }
 
 #[tokio::test]
-async fn what_is_not_known_not_allowed_or_not_what_it_is_said_to_be_is_refused() {
+async fn unknown_disallowed_or_mismatching_targets_are_refused() {
     let target = ["chaos", "run", "--target", "127.0.0.1:1"];
     let refused = async |args: &[&str], messages: &[&str]| {
         let run = Run::of(muster(args), "").await;

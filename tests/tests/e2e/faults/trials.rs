@@ -85,7 +85,7 @@ async fn a_training_that_is_preempted_while_the_leader_dies_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_training_on_a_host_that_is_cut_off_both_ways_goes_on_elsewhere_and_never_twice() {
+async fn a_training_on_an_isolated_host_continues_elsewhere_and_never_twice() {
     if let Some(row) = played("host-cut").await {
         assert_eq!(row["lived_at_once"], Value::Array(Vec::new()));
         assert!(row["attempts"].as_u64() > Some(1), "{row}");

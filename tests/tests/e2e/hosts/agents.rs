@@ -86,7 +86,7 @@ async fn output_lines(client: &Client, job: JobId) -> usize {
 }
 
 #[tokio::test]
-async fn a_task_whose_end_no_agent_saw_is_reported_by_the_next() {
+async fn the_next_agent_reports_a_task_that_ended_while_none_ran() {
     let mut cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let job = submit(&client, "sleep 1; echo done; exit 7", 45_000).await;

@@ -41,7 +41,7 @@ async fn eventually_has(cluster: &Cluster, component: &str, event: &str) -> Stri
 }
 
 #[tokio::test]
-async fn a_gpu_with_an_xid_is_blocked_repaired_checked_and_given_out_again() {
+async fn a_gpu_with_an_xid_is_blocked_repaired_checked_and_returned_to_service() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     set_short_waits(&cluster).await;
@@ -100,7 +100,7 @@ async fn a_gpu_with_an_xid_is_blocked_repaired_checked_and_given_out_again() {
 }
 
 #[tokio::test]
-async fn a_drill_goes_through_the_doors_of_a_real_fault() {
+async fn an_injected_fault_is_handled_like_a_real_one() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     set_short_waits(&cluster).await;
@@ -169,7 +169,7 @@ async fn set_rules(cluster: &Cluster, args: &[&str], expected: &str) {
 }
 
 #[tokio::test]
-async fn what_ships_is_in_the_log_and_what_somebody_wrote_outlives_leaders() {
+async fn shipped_rules_are_replicated_and_custom_ones_survive_failovers() {
     let mut cluster = Cluster::start(Shape {
         replicas: 3,
         ..TWO_WORKERS
@@ -206,7 +206,7 @@ async fn what_ships_is_in_the_log_and_what_somebody_wrote_outlives_leaders() {
 }
 
 #[tokio::test]
-async fn a_rule_file_that_is_wrong_is_refused_at_its_line_and_changes_nothing() {
+async fn an_invalid_rule_file_is_refused_at_its_line_and_changes_nothing() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let file = cluster.write("rules.toml", "format = 1\n\n[odd]\ncomponent = \"board\"\n");
     let args = ["health", "apply", file.to_str().unwrap()];
@@ -221,7 +221,7 @@ async fn a_rule_file_that_is_wrong_is_refused_at_its_line_and_changes_nothing() 
 }
 
 #[tokio::test]
-async fn a_ticket_is_opened_once_for_what_only_a_person_gives_back() {
+async fn a_ticket_is_opened_once_for_hardware_that_only_a_person_can_return() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     set_short_waits(&cluster).await;

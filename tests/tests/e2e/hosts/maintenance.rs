@@ -24,7 +24,7 @@ fn is_refused(run: &Run, code: i32, message: &str) {
 }
 
 #[tokio::test]
-async fn a_host_is_drained_when_its_maintenance_begins_and_comes_back_by_itself() {
+async fn a_host_is_drained_when_its_maintenance_begins_and_returns_by_itself() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     let job = submit(&client, with_gpus(shell("sleep 1000"), 1)).await;
@@ -74,7 +74,7 @@ async fn a_host_is_drained_when_its_maintenance_begins_and_comes_back_by_itself(
 }
 
 #[tokio::test]
-async fn what_is_planned_is_cancelled_by_its_own_word_and_nonsense_is_refused() {
+async fn a_planned_block_is_cancelled_and_invalid_plans_are_refused() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     let (_, hosts) = client
@@ -84,7 +84,7 @@ async fn what_is_planned_is_cancelled_by_its_own_word_and_nonsense_is_refused() 
     let host = hosts[0].name.clone();
     let block = |rest: &[&'static str]| {
         let args = ["block-host", &host, "--reason", "riser"].map(str::to_owned);
-        let rest = rest.iter().map(|word| (*word).to_owned());
+        let rest = rest.iter().map(|argument| (*argument).to_owned());
         args.into_iter().chain(rest).collect::<Vec<String>>()
     };
     let run = async |args: Vec<String>| {
@@ -126,7 +126,7 @@ async fn what_is_planned_is_cancelled_by_its_own_word_and_nonsense_is_refused() 
 }
 
 #[tokio::test]
-async fn a_block_drains_a_gpu_and_what_runs_beside_it_goes_on() {
+async fn a_block_drains_a_gpu_while_tasks_beside_it_continue() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     let leaves = submit(&client, with_gpus(shell("sleep 1000"), 1)).await;

@@ -32,7 +32,7 @@ fn setting<'a>(unit: &'a str, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn systemd_takes_the_units_without_a_word() {
+fn systemd_verifies_the_units_without_warnings() {
     if Command::new("systemd-analyze")
         .arg("--version")
         .output()
@@ -62,12 +62,16 @@ fn systemd_takes_the_units_without_a_word() {
 }
 
 #[test]
-fn units_start_what_the_program_knows() {
+fn units_start_the_program_with_valid_arguments() {
     for unit in units() {
         let text = fs::read_to_string(&unit).unwrap();
         let start = setting(&text, "ExecStart").unwrap();
         let args = start.strip_prefix(PROGRAM).unwrap().split_whitespace();
-        let args = args.map(|word| word.replace("%S", "/nowhere").replace("/etc", "/nowhere"));
+        let args = args.map(|argument| {
+            argument
+                .replace("%S", "/nowhere")
+                .replace("/etc", "/nowhere")
+        });
         let ran = Command::new(muster_binary()).args(args).output().unwrap();
         let stderr = String::from_utf8_lossy(&ran.stderr);
         // It got as far as the settings, which do not exist.
@@ -93,7 +97,7 @@ fn stopping_the_agent_stops_the_agent_alone() {
 /// under the default lease are asked to stop, which happens after 20 s (`docs/operations.md`); a heartbeat
 /// may be 5 s old by then, and starting takes time.
 #[test]
-fn units_wait_to_be_told_and_not_for_long() {
+fn units_are_of_type_notify_with_a_short_start_timeout() {
     for unit in units() {
         let text = fs::read_to_string(&unit).unwrap();
         assert_eq!(setting(&text, "Type"), Some("notify"));
@@ -183,7 +187,7 @@ impl Drop for Service {
 }
 
 #[tokio::test]
-async fn a_replica_tells_systemd_that_it_serves_lives_and_stops() {
+async fn a_replica_notifies_systemd_of_readiness_liveness_and_stop() {
     let address = free_address();
     let peers = format!("1={address}");
     let mut replica = Service::start("scheduler", &["--listen", &address, "--peers", &peers]);

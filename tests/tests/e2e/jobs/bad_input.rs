@@ -44,7 +44,7 @@ async fn still_works(client: &Client, jobs: &[JobId]) {
 }
 
 #[tokio::test]
-async fn malformed_job_files_are_told_with_line_and_field() {
+async fn errors_in_job_files_name_line_and_field() {
     let (cluster, client) = cluster().await;
     let kept = client.submit_job(shell("exit 0")).await.unwrap().job;
     let help = " help: nothing was submitted; docs/job-file.md describes the format\n";
@@ -162,7 +162,7 @@ async fn specifications_over_a_limit_are_refused_with_the_limit() {
 }
 
 #[tokio::test]
-async fn an_unknown_queue_is_named_with_the_way_out() {
+async fn an_unknown_queue_is_named_with_a_hint() {
     let (cluster, client) = cluster().await;
     let mut spec = shell("exit 0");
     spec.queue = Some("nope".to_owned());

@@ -112,7 +112,7 @@ async fn a_job_runs_in_a_container_and_is_read_entered_and_cancelled() {
 }
 
 #[tokio::test]
-async fn a_container_ends_as_its_program_does_and_an_image_that_is_not_there_says_so() {
+async fn a_container_ends_as_its_program_does_and_a_missing_image_is_named() {
     let Some(podman) = Podman::start() else {
         return;
     };

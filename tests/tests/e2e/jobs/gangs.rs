@@ -68,7 +68,7 @@ fn values_of<'a>(lines: &'a [String], name: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn all_members_are_prepared_before_any_begins_and_know_where_to_meet() {
+async fn all_members_are_prepared_before_any_starts_and_know_the_rendezvous_address() {
     let cluster = Cluster::start(THREE_WORKERS).await;
     let client = cluster.client().await;
     let folder = cluster.write("out", "");
@@ -184,7 +184,7 @@ async fn members_that_cannot_be_prepared_fail_the_start_and_are_not_charged() {
 }
 
 #[tokio::test]
-async fn a_gang_may_begin_one_by_one() {
+async fn a_gang_without_a_barrier_starts_its_members_independently() {
     let cluster = Cluster::start(THREE_WORKERS).await;
     let client = cluster.client().await;
     let mut spec = gang("true");
@@ -208,7 +208,7 @@ fn life(folder: &Path, rank: u32) -> Option<(u64, i32)> {
 }
 
 #[tokio::test]
-async fn a_member_is_replaced_while_the_others_go_on_also_over_the_death_of_the_leader() {
+async fn a_member_is_replaced_while_the_others_continue_also_over_a_failover() {
     let mut cluster = Cluster::start(Shape {
         replicas: 3,
         workers: 4,
@@ -328,7 +328,7 @@ async fn use_hosts_of_different_addresses(cluster: &mut Cluster, client: &Client
 }
 
 #[tokio::test]
-async fn survivors_learn_where_a_new_member_is() {
+async fn survivors_learn_the_address_of_a_new_member() {
     let mut cluster = Cluster::start(Shape {
         workers: 1,
         ..THREE_WORKERS
@@ -395,7 +395,7 @@ async fn watch_gang(socket: &str) -> Lines<BufReader<UnixStream>> {
 }
 
 #[tokio::test]
-async fn survivors_hear_once_where_a_new_rank_0_is() {
+async fn survivors_are_notified_once_of_the_address_of_a_new_rank_0() {
     let mut cluster = Cluster::start(Shape {
         workers: 1,
         ..THREE_WORKERS

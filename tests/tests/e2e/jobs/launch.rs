@@ -136,8 +136,8 @@ server = socket.create_server(("127.0.0.1", 0))
 threading.Thread(target=launch.serve, args=(server, members), daemon=True).start()
 connect = lambda: socket.create_connection(server.getsockname())
 silent = connect()
-for args in [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\xff\xfe\n", b"7\n", b"{}\n"]:
-    connect().sendall(args)
+for data in [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\xff\xfe\n", b"7\n", b"{}\n"]:
+    connect().sendall(data)
 member = connect()
 launch.say(member, member=1)
 members.get(1)
@@ -145,7 +145,7 @@ print("the member is known")
 "#;
 
 #[test]
-fn strangers_at_the_port_of_mpirun_hold_up_nobody() {
+fn unknown_connections_to_the_port_of_mpirun_delay_no_member() {
     if !answers("python3", &["--version"]) {
         return skip("python3 is not installed");
     }

@@ -288,7 +288,7 @@ async fn a_worker_ships_what_its_tasks_printed() {
 }
 
 #[tokio::test]
-async fn attached_output_is_followed_and_let_go_without_harm() {
+async fn an_attached_task_is_followed_and_detached_without_harm() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
     let script = "for line in $(seq 30); do echo before $line; done; while [ ! -e done ]; do sleep 0.05; done; \
@@ -347,7 +347,7 @@ fn terminal() -> (File, File) {
 }
 
 #[tokio::test]
-async fn a_command_beside_a_task_has_a_terminal_like_its_users() {
+async fn an_exec_session_has_a_terminal_like_its_users() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
     let id = client
@@ -414,7 +414,7 @@ async fn a_reader_that_pauses_loses_nothing_of_a_command() {
 }
 
 #[tokio::test]
-async fn readers_who_read_nothing_hold_up_no_writes_through_their_replica() {
+async fn idle_readers_do_not_delay_writes_through_their_replica() {
     let cluster = Cluster::start(REPLICATED).await;
     let client = cluster.client().await;
     let script = format!("head -c {UNREAD_BYTES} /dev/zero; exec sleep 1000");
@@ -499,7 +499,7 @@ async fn a_task_that_a_job_does_not_have_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn whoever_follows_a_task_follows_it_to_another_host() {
+async fn a_followed_task_is_followed_to_another_host() {
     let mut cluster = Cluster::start(Shape {
         workers: 2,
         ..SMALL
@@ -547,7 +547,7 @@ async fn unread(cluster: &Cluster, args: &[&str]) -> Option<i32> {
 }
 
 #[tokio::test]
-async fn what_a_command_does_and_how_it_ends_does_not_depend_on_its_reader() {
+async fn the_exit_code_of_a_command_does_not_depend_on_its_output_being_read() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
     let failed = client.submit_job(shell("exit 9")).await.unwrap().job;

@@ -62,7 +62,7 @@ fn names(changes: &Value) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn a_tree_is_tried_applied_and_read_back_as_it_was_written() {
+async fn a_queue_tree_is_dry_run_applied_and_read_back() {
     let cluster = Cluster::start(TWO_HOSTS).await;
     let client = cluster.client().await;
     hosts_joined(&client).await;
@@ -127,7 +127,7 @@ async fn a_bad_tree_is_refused_at_its_place_with_its_arithmetic() {
 }
 
 #[tokio::test]
-async fn a_job_over_its_queues_limit_is_told_the_arithmetic() {
+async fn a_job_over_its_queues_limit_is_explained_with_the_amounts() {
     let cluster = Cluster::start(TWO_HOSTS).await;
     let client = cluster.client().await;
     hosts_joined(&client).await;
@@ -195,7 +195,7 @@ async fn a_topology_is_applied_and_keeps_a_gang_in_one_rack() {
 }
 
 #[tokio::test]
-async fn what_workers_know_of_their_place_keeps_work_together_without_any_configuration() {
+async fn topology_reported_by_workers_is_used_without_configuration() {
     let shape = Shape {
         workers: 1,
         ..TWO_HOSTS

@@ -74,7 +74,7 @@ async fn a_drain_moves_work_through_its_checkpoint_and_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_job_whose_time_is_over_is_asked_to_save_and_fails_for_good() {
+async fn a_job_over_its_time_limit_is_asked_to_save_and_fails_permanently() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     let reason = cluster.write("reason", "");

@@ -115,7 +115,7 @@ async fn a_job_that_would_preempt_names_its_victim_and_then_does() {
 }
 
 #[tokio::test]
-async fn a_quiet_cluster_does_what_was_told() {
+async fn a_quiet_cluster_places_jobs_as_predicted() {
     let cluster = Cluster::start(TWO_HOSTS).await;
     let client = cluster.client().await;
     hosts_joined(&client, 2).await;
@@ -135,7 +135,7 @@ async fn a_quiet_cluster_does_what_was_told() {
 }
 
 #[tokio::test]
-async fn a_drain_tells_who_moves_and_a_block_who_stays() {
+async fn a_drain_lists_jobs_that_move_and_a_block_lists_those_that_stay() {
     let cluster = Cluster::start(TWO_HOSTS).await;
     let client = cluster.client().await;
     hosts_joined(&client, 2).await;
@@ -176,7 +176,7 @@ async fn a_drain_tells_who_moves_and_a_block_who_stays() {
 }
 
 #[tokio::test]
-async fn a_change_of_the_queues_tells_who_starts_later_and_what_is_over_its_limit() {
+async fn a_change_of_queues_lists_jobs_that_start_later_and_queues_over_their_limit() {
     let cluster = Cluster::start(ONE_HOST).await;
     let client = cluster.client().await;
     hosts_joined(&client, 1).await;
@@ -209,7 +209,7 @@ async fn a_change_of_the_queues_tells_who_starts_later_and_what_is_over_its_limi
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_refused_with_its_reason() {
+async fn invalid_what_if_queries_are_refused_with_the_reason() {
     let cluster = Cluster::start(ONE_HOST).await;
     let client = cluster.client().await;
     hosts_joined(&client, 1).await;
@@ -275,7 +275,7 @@ async fn what_cannot_be_asked_is_refused_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_a_leader_says_so() {
+async fn a_cluster_without_a_leader_reports_that() {
     let mut cluster = Cluster::start(Shape {
         replicas: 3,
         workers: 0,

@@ -77,7 +77,7 @@ async fn a_process_logs_more_for_a_while_and_then_as_before_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nonsense_is_refused_with_what_would_be_right() {
+async fn invalid_log_levels_are_refused_with_the_valid_form() {
     let cluster = Cluster::start(Shape {
         replicas: 1,
         workers: 1,

@@ -10,7 +10,7 @@ async fn run(args: &[&str]) -> Run {
 }
 
 #[tokio::test]
-async fn wrong_words_are_usage_errors_that_show_the_way() {
+async fn wrong_arguments_are_usage_errors_with_a_hint() {
     let cases: [(&[&str], &str); 12] = [
         (&["jobs"], "a similar subcommand exists: 'job'"),
         (&["job", "sumbit"], "a similar subcommand exists: 'submit'"),
@@ -45,7 +45,7 @@ async fn wrong_words_are_usage_errors_that_show_the_way() {
 }
 
 #[tokio::test]
-async fn without_a_cluster_the_address_and_the_way_out_are_named() {
+async fn without_a_cluster_the_error_names_the_address_and_the_remedy() {
     let nowhere = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().to_string()
@@ -163,7 +163,7 @@ async fn json_has_the_documented_fields() {
 }
 
 #[tokio::test]
-async fn exit_codes_tell_what_became_of_a_job() {
+async fn exit_codes_reflect_the_outcome_of_a_job() {
     let cluster = Cluster::start(Shape::default()).await;
     let code = async |args: &[&str]| cluster.muster(args).await.code;
     assert_eq!(code(&["job", "submit", "--wait", "--", "true"]).await, 0);
@@ -212,7 +212,7 @@ async fn exit_codes_tell_what_became_of_a_job() {
 }
 
 #[tokio::test]
-async fn what_would_let_a_waiting_job_run_is_named_and_helps() {
+async fn the_suggested_remedy_for_a_waiting_job_lets_it_run() {
     let cluster = Cluster::start(Shape::default()).await;
     let args = ["block-host", "node01", "--reason", "fan"];
     assert_eq!(cluster.muster(&args).await.code, 0);
@@ -247,7 +247,7 @@ async fn what_would_let_a_waiting_job_run_is_named_and_helps() {
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_named_beside_what_does() {
+async fn missing_hosts_are_named_and_the_existing_ones_are_listed() {
     let cluster = Cluster::start(Shape::default()).await;
     let message =
         "error: host `node03` does not exist\n help: `muster host list` shows the hosts\n";

@@ -83,6 +83,6 @@ async fn a_replica_without_its_data_neither_serves_nor_votes_and_a_new_one_takes
 }
 
 #[tokio::test]
-async fn replicas_come_and_go_under_load_and_users_do_not_notice() {
+async fn replicas_are_added_and_removed_under_load_without_failed_calls() {
     stands("membership", "members-changed", &[]).await;
 }

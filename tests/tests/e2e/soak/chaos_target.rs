@@ -42,7 +42,7 @@ async fn keep_running(cluster: &mut Cluster) {
 }
 
 #[tokio::test]
-async fn an_agent_and_a_replica_that_are_killed_come_back_and_a_job_of_somebody_else_runs_on() {
+async fn a_killed_agent_and_replica_come_back_and_a_foreign_job_keeps_running() {
     let mut cluster = Cluster::start(SHAPE).await;
     let client = cluster.client().await;
     let (foreign, before) = foreign_job(&client).await;
@@ -145,7 +145,7 @@ async fn blocked_host(client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn a_block_that_an_admin_puts_in_the_place_of_the_runs_stays() {
+async fn a_block_with_which_an_admin_replaced_that_of_the_run_stays() {
     let cluster = Cluster::start(SHAPE).await;
     let client = cluster.client().await;
     let folder = tempfile::tempdir().unwrap();
@@ -164,7 +164,7 @@ async fn a_block_that_an_admin_puts_in_the_place_of_the_runs_stays() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
+async fn an_interrupted_run_removes_its_own_blocks_and_jobs_only() {
     let cluster = Cluster::start(SHAPE).await;
     let client = cluster.client().await;
     let (foreign, before) = foreign_job(&client).await;
@@ -207,7 +207,7 @@ async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn no_replica_is_hit_while_another_one_is_away() {
+async fn no_replica_is_hit_while_another_one_is_down() {
     let mut cluster = Cluster::start(SHAPE).await;
     cluster.replicas[2].kill();
     let client = cluster.client().await;

@@ -40,7 +40,7 @@ async fn a_training_goes_on_while_an_agent_of_another_build_is_replaced_by_this_
 }
 
 #[tokio::test]
-async fn a_training_on_a_host_that_nobody_hears_any_more_goes_on_elsewhere_and_never_twice() {
+async fn a_training_on_a_host_that_cannot_send_continues_elsewhere_and_never_twice() {
     if let Some(row) = played("host-cut-out").await {
         assert_eq!(row["lived_at_once"], Value::Array(Vec::new()));
     }
@@ -54,7 +54,7 @@ async fn a_training_survives_a_damaged_checkpoint() {
 }
 
 #[tokio::test]
-async fn a_training_on_a_host_that_hears_nothing_for_less_than_its_grace_goes_on_there() {
+async fn a_training_on_a_host_that_cannot_receive_for_less_than_its_grace_continues_there() {
     if let Some(row) = played("host-cut-briefly-in").await {
         let (attempts, repeated) = (&row["attempts"], &row["steps_repeated"]);
         assert_eq!((attempts, repeated), (&1.into(), &0.into()), "{row}");
