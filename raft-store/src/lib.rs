@@ -47,7 +47,7 @@ pub use recovery::disaster_recovery::{PossibleLoss, RebuildTarget, RecoveryError
 pub use recovery::offline_log::{OfflineLog, StoredEntry};
 pub use recovery::state_history::StateHistoryError;
 pub use replica::config::{BatchLimits, Config, ConfigError, SnapshotPolicy, Timings};
+pub use replica::environment::{Clock, WallClock};
 pub use replica::handle::Handle;
-pub use replica::seams::{Clock, WallClock};
 pub use replica::status::{FollowerStatus, Status};
 pub use replica::telemetry::describe_metrics;

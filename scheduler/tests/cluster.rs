@@ -658,7 +658,9 @@ async fn every_call_is_counted_by_its_method_and_answer() {
     client.status(Consistency::Linearizable).await.unwrap();
     client.submit(REQUEST, job("counted", 1)).await.unwrap();
     assert_eq!(client.phase(4_000).await, None, "there is no such job");
-    let made_up = client.call_made_up("/muster.v1.JobService/Made-Up").await;
+    let made_up = client
+        .call_unknown_method("/muster.v1.JobService/Made-Up")
+        .await;
     assert_eq!(made_up.unwrap_err().code(), Code::Unimplemented);
 
     let page = group.metrics(leader).await;

@@ -205,7 +205,7 @@ impl Cluster {
             settings.remove("metrics_listen");
         }
         edit(&mut settings);
-        let member = self.workers[0].beside(&folder, name, &settings);
+        let member = self.workers[0].sibling(&folder, name, &settings);
         self.workers.push(member);
         self.workers.len() - 1
     }
@@ -237,7 +237,7 @@ impl Cluster {
         settings["bootstrap"] = false.into();
         settings["metrics_listen"] = Value::Null;
         settings["data_dir"] = folder.join("data").to_str().unwrap().into();
-        let member = self.replicas[0].beside(&folder, &name, &settings);
+        let member = self.replicas[0].sibling(&folder, &name, &settings);
         self.replicas.push(member);
         self.addresses.push(address);
         self.replicas.len() - 1

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_test_waits_for_ends_with_its_limit() {
+    fn the_processes_of_a_cluster_are_killed_at_its_time_limit() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = process_of(folder.path());
         let watchdog = Watchdog::over_for(Duration::from_millis(50), folder.path().to_owned());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_is_over_is_watched_no_more() {
+    fn dropping_a_watchdog_ends_its_watch() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = process_of(folder.path());
         let limit = Duration::from_secs(1);

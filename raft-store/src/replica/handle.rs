@@ -21,8 +21,8 @@ use crate::recovery::backup::CapturedState;
 use crate::recovery::state_history::{StateHistory, StateHistoryError};
 use crate::replica::config::{BatchLimits, Config};
 use crate::replica::engine::Engine;
+use crate::replica::environment::Environment;
 use crate::replica::log_clock::LogClock;
-use crate::replica::seams::Environment;
 use crate::replica::status::Status;
 use crate::replica::{open, telemetry};
 use crate::sim::{Observer, Runtime};
@@ -70,12 +70,12 @@ impl<M: StateMachine> Handle<M> {
         open::open_in_directory(config, dialer).await
     }
 
-    /// Opens a replica on the given runtime and seams; `config.data_dir` is not used.
+    /// Opens a replica on the given runtime and environment; `config.data_dir` is not used.
     pub async fn open_on<R: Runtime>(
         config: Config,
-        seams: Environment,
+        environment: Environment,
     ) -> Result<Self, OpenError> {
-        open::open_on::<M, R>(config, seams, None).await
+        open::open_on::<M, R>(config, environment, None).await
     }
 
     /// Opens a replica as [`Handle::open_on`] does; `observer` receives every entry that is applied,
@@ -85,10 +85,10 @@ impl<M: StateMachine> Handle<M> {
     /// Those of [`Handle::open_on`].
     pub async fn open_observed<R: Runtime>(
         config: Config,
-        seams: Environment,
+        environment: Environment,
         observer: Arc<dyn Observer<M>>,
     ) -> Result<Self, OpenError> {
-        open::open_on::<M, R>(config, seams, Some(observer)).await
+        open::open_on::<M, R>(config, environment, Some(observer)).await
     }
 
     pub(crate) fn from_inner(inner: Inner<M>) -> Self {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::replica::seams::Clock;
+use crate::replica::environment::Clock;
 
 /// Clock that always advances and never goes back.
 #[derive(Clone)]

@@ -38,7 +38,7 @@ pub(crate) struct WatcherParts<M: StateMachine, R: Runtime> {
 /// The watching task of one replica.
 pub(crate) struct Watcher<M: StateMachine, R: Runtime> {
     parts: WatcherParts<M, R>,
-    /// Start of the silence interval.
+    /// Origin of the clock of the follower metrics.
     started_at: R::Instant,
     /// Number of leader messages when the last one was noticed, and its time.
     last_leader_message: (u64, R::Instant),
@@ -64,7 +64,7 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         let mut metrics = self.parts.raft.metrics();
         let mut roles = self.parts.raft.server_metrics();
         let pause = Duration::from_millis(self.parts.timings.heartbeat_ms);
-        let mut cut_for = None;
+        let mut truncated_for = None;
         loop {
             let current = metrics.borrow_watched().clone();
             self.publish(&current);
@@ -77,17 +77,17 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
             }
             self.snapshot_by_size().await;
             let snapshot = current.snapshot.map(|id| id.index);
-            if self.parts.policy.keeps_history() && snapshot > cut_for {
-                cut_for = snapshot;
+            if self.parts.policy.keeps_history() && snapshot > truncated_for {
+                truncated_for = snapshot;
                 self.truncate_log().await;
             }
             // A lost lease shows only as silence, so check again even without changes.
-            let look_again = R::sleep(pause);
+            let next_check = R::sleep(pause);
             let changed = if self.is_settled(&current, &roles.borrow_watched()) {
                 // Every entry changes the log's metrics several times, none of which matters here.
-                R::select2(roles.changed(), look_again).await
+                R::select2(roles.changed(), next_check).await
             } else {
-                R::select2(metrics.changed(), look_again).await
+                R::select2(metrics.changed(), next_check).await
             };
             if let Select2::First(Err(_)) = changed {
                 return self.publish_stopped(&current);
@@ -102,10 +102,10 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         metrics: &RaftMetrics<Types<M, R>>,
         roles: &RaftServerMetrics<Types<M, R>>,
     ) -> bool {
-        let is_present = metrics.state == roles.state
+        let is_current = metrics.state == roles.state
             && metrics.vote == roles.vote
             && metrics.current_leader == roles.current_leader;
-        is_present && (metrics.state != ServerState::Leader || self.has_quorum(metrics))
+        is_current && (metrics.state != ServerState::Leader || self.has_quorum(metrics))
     }
 
     fn publish(&mut self, metrics: &RaftMetrics<Types<M, R>>) {

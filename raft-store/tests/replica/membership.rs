@@ -53,14 +53,14 @@ impl Group {
             keep_entries: 5,
             ..SnapshotPolicy::default()
         };
-        let seams = Environment {
+        let environment = Environment {
             log: Arc::new(MemoryLog::new()),
             snapshots,
             transport: Arc::new(self.network.clone()),
             clock: Arc::new(WallClock),
             fresh_incarnation: id,
         };
-        let opened = Handle::open_on::<ProductionRuntime>(config, seams).await;
+        let opened = Handle::open_on::<ProductionRuntime>(config, environment).await;
         let handle = opened.unwrap();
         self.network.connect(id, &handle);
         self.replicas.push(handle);

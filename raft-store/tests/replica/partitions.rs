@@ -28,14 +28,14 @@ impl<M: StateMachine<Command = Add, Outcome = u64>> Group<M> {
         for id in 1..=3 {
             let mut config = config(id, Path::new("unused"));
             adjust(&mut config);
-            let seams = Environment {
+            let environment = Environment {
                 log: Arc::new(MemoryLog::new()),
                 snapshots: Arc::new(MemorySnapshots::new()),
                 transport: Arc::new(network.clone()),
                 clock: Arc::new(WallClock),
                 fresh_incarnation: id,
             };
-            let opened = Handle::<M>::open_on::<ProductionRuntime>(config, seams).await;
+            let opened = Handle::<M>::open_on::<ProductionRuntime>(config, environment).await;
             let handle = opened.unwrap();
             network.connect(id, &handle);
             replicas.push(handle);

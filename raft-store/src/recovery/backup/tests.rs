@@ -21,7 +21,7 @@ fn key(digit: char) -> Key {
 }
 
 /// State with incompressible names, so that a few hundred of them fill several chunks.
-fn picture(names: u64) -> CapturedState<Counter> {
+fn captured(names: u64) -> CapturedState<Counter> {
     let mut state = Counter::default();
     for number in 0..names {
         let name: String = (0..64u64)
@@ -58,7 +58,7 @@ fn picture(names: u64) -> CapturedState<Counter> {
 
 fn saved(names: u64, key: Option<&Key>) -> (Vec<u8>, String) {
     let mut bytes = Vec::new();
-    let digest = picture(names).write_backup(&mut bytes, &about(), key);
+    let digest = captured(names).write_backup(&mut bytes, &about(), key);
     (bytes, digest.unwrap())
 }
 
@@ -77,7 +77,7 @@ fn a_backup_reads_back_as_it_was_saved() {
             bytes.len()
         );
         let backup = read(&bytes, key.as_ref()).unwrap();
-        assert_eq!(backup.state, *picture(900).state());
+        assert_eq!(backup.state, *captured(900).state());
         assert_eq!(backup.about, about());
         assert_eq!((backup.term, backup.index), (3, 41));
         let members = [(Peer::new(1, "a:1"), true), (Peer::new(2, "b:1"), false)];
@@ -128,7 +128,7 @@ fn an_encrypted_backup_reads_back_as_it_was_saved() {
     let (mut sealed, mut opened) = (Vec::new(), Vec::new());
     let key = key('c');
     reseal(&mut plain.as_slice(), &mut sealed, None, Some(&key)).unwrap();
-    let known = picture(900).state().totals.keys().next().unwrap().clone();
+    let known = captured(900).state().totals.keys().next().unwrap().clone();
     let has = |bytes: &[u8]| bytes.windows(known.len()).any(|it| it == known.as_bytes());
     assert!(has(&plain) && !has(&sealed));
     let again = reseal(&mut sealed.as_slice(), &mut opened, Some(&key), None).unwrap();

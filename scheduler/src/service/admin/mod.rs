@@ -265,7 +265,7 @@ impl AdminService for Admin {
             author: asked.author,
             subject: debug::subject(asked.target.as_ref()),
             target: asked.target,
-            question: Question::Tell,
+            question: Question::Info,
         };
         match self.ask("GetDebugInfo", about, calling).await? {
             Answer::Info(info) => Ok(Response::new(*info)),

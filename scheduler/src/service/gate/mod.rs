@@ -255,8 +255,7 @@ impl GateLayer {
 }
 
 /// Name and limits under which the bytes of a call are counted; `None` for workers and replicas, which are
-/// not limited. The input of a command beside a task lasts as long as the command, and its flow control
-/// limits it.
+/// not limited. The input of an exec session lasts as long as its command, and its flow control limits it.
 fn counted(
     method: &str,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! Commands beside running tasks: the leader pairs the stream of a user with that of a worker; a follower
+//! Exec sessions in running tasks: the leader pairs the stream of a user with that of a worker; a follower
 //! forwards the user's stream to the leader.
 //!
 //! Nothing is started before the user has a stream to receive its start on, so a failed call may be repeated.
@@ -115,8 +115,8 @@ pub(crate) async fn start(
     let subject = format!("job {}, task {}", open.job_id, open.task);
     let who = caller.on_record(open.author.clone());
     let unanswered = context.unanswered(Record::of_call("Exec", &who, subject, from));
-    let look = access_check(context, caller, JobId(open.job_id));
-    let inputs = while_allowed(messages, Arc::clone(&look));
+    let check = access_check(context, caller, JobId(open.job_id));
+    let inputs = while_allowed(messages, Arc::clone(&check));
     let leadership = context.handle.leadership().borrow().clone();
     let begun = match leadership.leader {
         _ if leadership.is_self => run_here(context, open, inputs),
@@ -125,7 +125,7 @@ pub(crate) async fn start(
     };
     let refusal = begun.as_ref().err();
     unanswered.answer(|it| it.answered_with(refusal)).await;
-    begun.map(|answers| while_allowed(answers, look))
+    begun.map(|answers| while_allowed(answers, check))
 }
 
 /// Check whether a caller that has entered a task of a job may stay in it.
@@ -158,7 +158,7 @@ async fn through(
     open: v1::ExecOpen,
     messages: Inputs,
 ) -> Result<Answers, Status> {
-    let mut client = context.peers.client_alone(leader)?;
+    let mut client = context.peers.dedicated_client(leader)?;
     let answers = client
         .forward_exec(UserMessages::all(open, messages))
         .await?;

@@ -1,4 +1,4 @@
-//! Messages of a user to a command beside a task: the command, then its input.
+//! Messages of a user to an exec session: the command, then its input.
 
 use std::time::Duration;
 

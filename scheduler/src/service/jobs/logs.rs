@@ -72,7 +72,7 @@ async fn through(
     request: v1::StreamLogsRequest,
 ) -> Result<Output, Status> {
     let connection = context.admit_log_connection()?;
-    let mut client = context.peers.client_alone(leader)?;
+    let mut client = context.peers.dedicated_client(leader)?;
     let begun = client.forward_logs(request).await;
     let relayed = Relayed {
         pieces: begun.map_err(|status| broken(leader, status))?.into_inner(),

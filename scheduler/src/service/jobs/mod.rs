@@ -139,7 +139,7 @@ impl JobService for Jobs {
             .caller
             .require_view(&state, find(&state, JobId(request.job_id))?)?;
         // Planning ahead takes long enough to block other tasks of this thread.
-        let until = explain::patience(Instant::now(), calling.deadline);
+        let until = explain::search_end(Instant::now(), calling.deadline);
         let explained =
             tokio::task::spawn_blocking(move || explain::job(&state, JobId(request.job_id), until));
         let answer = explained
@@ -204,12 +204,12 @@ impl JobService for Jobs {
         self.check_view(&request, job, deadline).await?;
         let stream = logs::stream(&self.0, request.into_inner(), deadline).await?;
         let context = self.0.clone();
-        let look = move || {
+        let check = move || {
             let now_ms = context.handle.now_ms();
             let sees = |state: &State| caller.require_view_still(state, now_ms, JobId(job));
             context.handle.with_state(sees)
         };
-        Ok(Response::new(while_allowed(stream, Arc::new(look))))
+        Ok(Response::new(while_allowed(stream, Arc::new(check))))
     }
 
     async fn get_progress(
@@ -259,8 +259,8 @@ impl Jobs {
         if caller == Caller::AuthenticationOff {
             return Ok(());
         }
-        let look = |state: &State| state.job(id).map(|job| caller.require_view(state, job));
-        if let Some(seen) = self.0.handle.with_state(look) {
+        let check = |state: &State| state.job(id).map(|job| caller.require_view(state, job));
+        if let Some(seen) = self.0.handle.with_state(check) {
             return seen;
         }
         let state = read::state(&self.0, v1::Consistency::Linearizable.into(), deadline).await?;

@@ -101,7 +101,10 @@ impl PeerPool {
     ///
     /// # Errors
     /// The address is invalid.
-    pub(crate) fn client_alone(&self, address: &str) -> Result<PeerServiceClient<Channel>, Status> {
+    pub(crate) fn dedicated_client(
+        &self,
+        address: &str,
+    ) -> Result<PeerServiceClient<Channel>, Status> {
         Ok(PeerServiceClient::new(connect(&self.dialer, address)?)
             .max_decoding_message_size(self.message_bytes_max)
             .max_encoding_message_size(self.message_bytes_max))

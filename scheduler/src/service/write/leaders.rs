@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// Time that an isolated replica holds a request.
-const MOMENT: Duration = Duration::from_millis(250);
+const ISOLATION_HOLD: Duration = Duration::from_millis(250);
 
 /// The current leader, for tasks that wait for a change.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Leaders {
                 // The channel closes with the replica, which reports isolation when it stops.
                 pending::<()>().await;
             }
-            match timeout(MOMENT, changes.wait_for(|now| now.leader.is_some())).await {
+            match timeout(ISOLATION_HOLD, changes.wait_for(|now| now.leader.is_some())).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) | Err(_) => return,
             }
@@ -98,20 +98,24 @@ mod tests {
     async fn an_election_is_waited_for_and_a_lost_replica_is_an_error() {
         let (sender, receiver) = watch::channel(led_by(Some("a:1")));
         let leaders = Leaders(receiver);
-        let mut nobody = Box::pin(leaders.isolated());
+        let mut isolated = Box::pin(leaders.isolated());
         let lost = Leadership {
             is_lost: true,
             ..led_by(None)
         };
         sender.send_replace(led_by(None));
-        assert!(timeout(LONG, nobody.as_mut()).await.is_err());
+        assert!(timeout(LONG, isolated.as_mut()).await.is_err());
         // Back within the delay.
         sender.send_replace(lost.clone());
-        assert!(timeout(MOMENT / 2, nobody.as_mut()).await.is_err());
+        assert!(
+            timeout(ISOLATION_HOLD / 2, isolated.as_mut())
+                .await
+                .is_err()
+        );
         sender.send_replace(led_by(Some("b:1")));
-        assert!(timeout(LONG, nobody.as_mut()).await.is_err());
+        assert!(timeout(LONG, isolated.as_mut()).await.is_err());
         sender.send_replace(lost);
-        assert!(timeout(LONG, nobody).await.is_ok());
+        assert!(timeout(LONG, isolated).await.is_ok());
         // The replica has stopped.
         drop(sender);
         assert!(timeout(LONG, leaders.isolated()).await.is_ok());

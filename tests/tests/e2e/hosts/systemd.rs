@@ -97,7 +97,7 @@ fn stopping_the_agent_stops_the_agent_alone() {
 /// under the default lease are asked to stop, which happens after 20 s (`docs/operations.md`); a heartbeat
 /// may be 5 s old by then, and starting takes time.
 #[test]
-fn units_are_of_type_notify_with_a_short_start_timeout() {
+fn units_notify_systemd_and_have_a_watchdog() {
     for unit in units() {
         let text = fs::read_to_string(&unit).unwrap();
         assert_eq!(setting(&text, "Type"), Some("notify"));

@@ -36,7 +36,7 @@ async fn seen(cluster: &Cluster, job: JobId, holds: impl Fn(&Value) -> bool) -> 
 }
 
 #[tokio::test]
-async fn progress_and_messages_reported_from_a_tasks_shell_are_shown() {
+async fn progress_and_checkpoints_reported_from_a_tasks_shell_are_shown() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
     let text = "m progress 4 && m checkpoint begin 5 && sleep 0.2 && m checkpoint commit 5 --digest \
