@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_backups_of_this_cluster_are_counted_and_the_oldest_go() {
+    fn only_complete_backups_of_this_cluster_count_and_the_oldest_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         for name in [

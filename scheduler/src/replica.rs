@@ -501,7 +501,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn a_part_that_panics_is_a_failure_and_one_that_ends_is_none() {
+    async fn a_component_that_panics_is_a_failure_and_one_that_ends_is_not() {
         let mut parts = JoinSet::new();
         assert!(timeout(LONG, failed(&mut parts)).await.is_err());
         parts.spawn(async {});

@@ -240,7 +240,7 @@ fn wall_ms() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_goes_on_at_another_replica_without_a_gap() {
+async fn a_watch_continues_at_another_replica_without_a_gap() {
     let mut group = Group::start().await;
     let leader = group.leader().await;
     let mut seen = Vec::new();
@@ -543,7 +543,7 @@ async fn a_blocked_host_takes_no_work_and_the_job_knows_why_it_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn output_reaches_a_slow_reader_whole_through_a_follower() {
+async fn a_slow_reader_receives_complete_output_through_a_follower() {
     let group = Group::start().await;
     let _worker = worker_of(&group, 1).await;
     let follower = group.follower().await;

@@ -341,7 +341,7 @@ async fn syncing_a_received_snapshot_delays_nothing_else() {
     .await;
     lets.send(()).expect("it waits for permission");
     group.learns(leader, 4).await;
-    eventually("it says that it has a snapshot", async || {
+    eventually("it reports a snapshot", async || {
         group.handle(4).status().snapshot_index
     })
     .await;

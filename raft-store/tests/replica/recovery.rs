@@ -378,7 +378,7 @@ async fn two_returning_replicas_neither_depose_a_survivor_nor_write_into_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_survivor_whose_newest_snapshot_is_gone_does_not_go_on_from_an_older_one() {
+async fn a_survivor_without_its_newest_snapshot_does_not_continue_from_an_older_one() {
     let small = |config: &mut Config| {
         config.snapshots.snapshot_every_entries = 10;
         config.snapshots.keep_entries = 2;

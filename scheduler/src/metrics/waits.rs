@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_within_others_and_unknown_ones_have_no_label_of_their_own() {
+    fn nested_and_unknown_queues_have_no_label_of_their_own() {
         let cluster = Cluster::with_hosts(1, 4);
         let label = |queue: &str| outermost_queue(&cluster.state, queue).to_owned();
         assert_eq!(label(DEFAULT_QUEUE), DEFAULT_QUEUE);

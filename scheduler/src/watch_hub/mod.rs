@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watch_catches_up_and_goes_on_without_a_gap() {
+    async fn a_watch_catches_up_and_continues_without_a_gap() {
         let hub = WatchHub::new(Revision(5), 10, 100);
         let mut all = hub
             .subscribe(|| state(0, 5), Some(Revision(2)), WatchFilter::default())

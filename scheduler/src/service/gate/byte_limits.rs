@@ -162,7 +162,7 @@ mod tests {
     };
 
     #[test]
-    fn a_request_and_all_that_are_not_answered_have_limits() {
+    fn single_requests_and_all_unanswered_ones_are_limited_in_bytes() {
         let sizes = Arc::new(Sizes::default());
         let first = ByteShare::new(&sizes, "ada", ROOM);
         first.take(4).unwrap();

@@ -386,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_counted_of_users_by_name_and_of_strangers_by_address() {
+    fn bytes_are_counted_per_user_and_for_unauthenticated_callers_per_address() {
         let limits = Limits::default();
         let health = "/grpc.health.v1.Health/Check";
         let sender = |method: &str, caller: &Caller, from: &str| {

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn input_that_is_too_long_ends_the_command_and_what_came_before_is_passed_on() {
+    async fn input_over_the_limit_ends_the_command_after_the_input_before_it() {
         for (last, reason) in [
             (input(EXEC_INPUT_BYTES_MAX + 1), "TOO_LARGE"),
             (message(FromUser::Open(open(&["cat"]))), "INVALID_REQUEST"),

@@ -34,7 +34,7 @@ pub(crate) async fn stream(
 ) -> Result<Output, Status> {
     let mut leadership = context.handle.leadership();
     let leaders = Leaders::of(&context.handle);
-    let mut nobody = pin!(leaders.isolated());
+    let mut isolated = pin!(leaders.isolated());
     loop {
         let now = leadership.borrow_and_update().clone();
         let begun = async {
@@ -47,13 +47,13 @@ pub(crate) async fn stream(
         let result = tokio::select! {
             biased;
             begun = begun => begun,
-            () = &mut nobody => return Err(status::not_leader(None)),
+            () = &mut isolated => return Err(status::not_leader(None)),
         };
         match result {
             Err(status) if ErrorReport::of(&status).reason == NOT_LEADER => {
                 let has_changed = tokio::select! {
                     biased;
-                    () = &mut nobody => false,
+                    () = &mut isolated => false,
                     changed = timeout_at(deadline, leadership.changed()) => matches!(changed, Ok(Ok(()))),
                 };
                 if !has_changed {

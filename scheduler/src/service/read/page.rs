@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_ends_with_the_row_that_is_too_much_and_never_before_the_first() {
+    fn a_page_ends_with_the_row_that_exceeds_its_limit() {
         let limit = Limit::new(1_000, LAST_ROW_BYTES + 100);
         let mut rows = [60, 60, 500, 1, 1].into_iter();
         let mut page = || filled(0, limit, &mut rows);

@@ -214,7 +214,7 @@ mod tests {
     use crate::service::peer::recipient::{Recipient, is_undone};
 
     #[test]
-    fn a_write_refused_by_another_cluster_is_undone_and_a_broken_connection_leaves_it_open() {
+    fn a_refusal_by_another_cluster_means_not_done_and_a_broken_connection_means_unknown() {
         let addressee = Recipient {
             cluster_id: Some("lab"),
             replica_id: Some(1),

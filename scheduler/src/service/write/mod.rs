@@ -48,7 +48,7 @@ pub(crate) const UNREACHABLE: &str = "UNREACHABLE";
 /// Reason of a refusal for load.
 const OVERLOADED: &str = "OVERLOADED";
 /// Message if a leader has lost its majority meanwhile.
-const NOBODY_LEADS: &str = "this replica lost contact to the leader during the write";
+const NO_LEADER: &str = "this replica lost contact to the leader during the write";
 /// Message if a majority or another participant does not answer in time.
 const NOT_DONE_YET: &str = "the write timed out and may still take effect";
 /// Wait before a write is tried again.
@@ -152,14 +152,14 @@ async fn attempts<R: WriteRequest>(context: &Context, request: R, deadline: Inst
         request.clone().order()?;
     }
     let leaders = Leaders::of(&context.handle);
-    let mut nobody = pin!(leaders.isolated());
+    let mut isolated = pin!(leaders.isolated());
     let mut earlier = EarlierErrors::default();
     loop {
         let now = leadership.borrow_and_update().clone();
         let (result, is_last) = tokio::select! {
             biased;
             result = attempt(context, &now, request.clone(), deadline) => (result, false),
-            () = &mut nobody, if !R::IS_HANDOVER => (Err(unknown(NOBODY_LEADS)), true),
+            () = &mut isolated, if !R::IS_HANDOVER => (Err(unknown(NO_LEADER)), true),
         };
         let status = match result {
             Ok(response) => return Ok(response),
@@ -183,7 +183,7 @@ async fn attempts<R: WriteRequest>(context: &Context, request: R, deadline: Inst
         };
         let is_over = tokio::select! {
             biased;
-            () = &mut nobody => true,
+            () = &mut isolated => true,
             _ = timeout_at(limit, change) => Instant::now() >= deadline,
         };
         if is_over {

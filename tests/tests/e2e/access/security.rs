@@ -140,18 +140,18 @@ async fn every_call_requires_its_role() {
     let removed = cluster.add_user(&["bob", "--role", "admin"]).await;
     drop(cluster.muster(None, &["user", "remove", "bob"]).await.ok());
     for address in &cluster.addresses {
-        let nobody = channel(address, &cluster.tls(None)).await.unwrap();
+        let anonymous = channel(address, &cluster.tls(None)).await.unwrap();
         let worker = channel(address, &cluster.tls(Some("gpu-1"))).await.unwrap();
         let stranger = channel(address, &cluster.tls(Some("eve"))).await.unwrap();
         eventually("this replica knows of all users", async || {
             let last = call(
-                &nobody,
+                &anonymous,
                 "/muster.v1.AdminService/ListUsers",
                 Some(admin.text()),
             )
             .await;
             let gone = call(
-                &nobody,
+                &anonymous,
                 "/muster.v1.AdminService/ListUsers",
                 Some(removed.text()),
             )
@@ -164,26 +164,26 @@ async fn every_call_requires_its_role() {
                 .split(' ')
                 .any(|name| path.ends_with(&format!("/{name}")))
             {
-                let answer = call(&nobody, &path, None).await;
+                let answer = call(&anonymous, &path, None).await;
                 assert_ne!(answer.0, Code::Unauthenticated, "{path}: {answer:?}");
                 continue;
             }
             let unproven = |reason: &str| (Code::Unauthenticated, reason.to_owned());
             assert_eq!(
-                call(&nobody, &path, None).await,
+                call(&anonymous, &path, None).await,
                 unproven("NO_CREDENTIAL"),
                 "{path}"
             );
             let wrong = Token::random("a-admin");
             for token in [wrong.text(), removed.text(), "", "muster:a-admin:", "x"] {
                 assert_eq!(
-                    call(&nobody, &path, Some(token)).await,
+                    call(&anonymous, &path, Some(token)).await,
                     unproven("BAD_TOKEN"),
                     "{path}"
                 );
             }
             for (token, reason) in &foreign {
-                let answer = call(&nobody, &path, Some(token.text())).await;
+                let answer = call(&anonymous, &path, Some(token.text())).await;
                 assert_eq!(answer, unproven(reason), "{path}");
             }
             assert_eq!(
@@ -197,7 +197,7 @@ async fn every_call_requires_its_role() {
                 if is_enough && path.ends_with("TransferLeader") {
                     continue;
                 }
-                let answer = call(&nobody, &path, Some(token.text())).await;
+                let answer = call(&anonymous, &path, Some(token.text())).await;
                 assert_eq!(answer != too_weak, is_enough, "{path} as {at}: {answer:?}");
                 assert_ne!(answer.0, Code::Unauthenticated, "{path} as {at}");
             }
@@ -544,17 +544,17 @@ async fn limits_on_rate_and_bytes_affect_only_the_user_who_exceeds_them() {
     let ada = cluster.add_user(&["ada", "--role", "viewer"]).await;
     let carol = cluster.add_user(&["carol", "--role", "user"]).await;
     let bob = cluster.add_user(&["bob", "--role", "viewer"]).await;
-    let nobody = channel(&cluster.addresses[0], &cluster.tls(None))
+    let anonymous = channel(&cluster.addresses[0], &cluster.tls(None))
         .await
         .unwrap();
     let status = "/muster.v1.ClusterService/GetStatus";
     eventually("this replica knows of the last user", async || {
-        (call(&nobody, status, Some(bob.text())).await.0 == Code::Ok).then_some(())
+        (call(&anonymous, status, Some(bob.text())).await.0 == Code::Ok).then_some(())
     })
     .await;
     let mut refused = 0;
     for _ in 0..40 {
-        let (code, reason) = call(&nobody, status, Some(ada.text())).await;
+        let (code, reason) = call(&anonymous, status, Some(ada.text())).await;
         if code != Code::Ok {
             assert_eq!(
                 (code, &*reason),
@@ -565,7 +565,7 @@ async fn limits_on_rate_and_bytes_affect_only_the_user_who_exceeds_them() {
     }
     assert!((10..40).contains(&refused), "{refused} of 40 were refused");
     // Others are not held up, nor are workers and replicas; the SDK waits as requested.
-    assert_eq!(call(&nobody, status, Some(bob.text())).await.0, Code::Ok);
+    assert_eq!(call(&anonymous, status, Some(bob.text())).await.0, Code::Ok);
     let patient = cluster.client_of(None, Some(ada)).await;
     for _ in 0..20 {
         patient.status(v1::Consistency::Stale).await.unwrap();
@@ -588,7 +588,7 @@ async fn limits_on_rate_and_bytes_affect_only_the_user_who_exceeds_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_without_a_credential_are_limited_in_size() {
     let cluster = SecuredCluster::start().await;
-    let nobody = channel(&cluster.addresses[0], &cluster.tls(None))
+    let anonymous = channel(&cluster.addresses[0], &cluster.tls(None))
         .await
         .unwrap();
     // Any caller may use these. The text is in the field in which each would look for one.
@@ -597,7 +597,7 @@ async fn requests_without_a_credential_are_limited_in_size() {
         "/muster.v1.JoinService/GetAuthorities",
     ] {
         let answer = async |bytes: usize| {
-            let mut grpc = Grpc::new(nobody.clone());
+            let mut grpc = Grpc::new(anonymous.clone());
             grpc.ready().await.unwrap();
             let request = Request::new(v1::JoinRequest {
                 request_id: "x".repeat(bytes),
@@ -664,7 +664,7 @@ async fn certificates_are_renewed_under_a_running_cluster() {
 }
 
 #[tokio::test]
-async fn nothing_that_others_reach_starts_without_certificates() {
+async fn processes_that_listen_beyond_loopback_do_not_start_without_certificates() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let data = data.to_str().unwrap();

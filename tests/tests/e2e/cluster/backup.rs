@@ -246,7 +246,7 @@ async fn a_restored_cluster_starts_no_task_twice_that_still_runs_unknown_to_it()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_run_through_a_restore_and_others_join_the_new_cluster() {
+async fn tasks_keep_running_through_a_restore_and_new_ones_start_afterwards() {
     let mut cluster = Cluster::start(Shape {
         workers: 1,
         ..TWO_WORKERS

@@ -337,7 +337,7 @@ async fn a_command_ends_at_its_deadline_while_the_name_server_is_silent() {
 }
 
 #[tokio::test]
-async fn output_is_whole_although_every_replica_is_restarted_while_it_is_read() {
+async fn output_is_complete_although_every_replica_is_restarted_while_it_is_read() {
     let mut cluster = Cluster::start(Shape::default()).await;
     let client = cluster.client().await;
     let folder = tempfile::tempdir().unwrap();
@@ -385,7 +385,7 @@ async fn output_is_whole_although_every_replica_is_restarted_while_it_is_read() 
 }
 
 #[tokio::test]
-async fn a_follower_that_stops_does_not_end_what_is_read_through_it() {
+async fn a_follower_that_stops_does_not_end_reads_through_it() {
     let mut cluster = Cluster::start(Shape::default()).await;
     let client = cluster.client().await;
     let leader = cluster.leader(&client).await;

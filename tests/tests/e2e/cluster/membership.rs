@@ -252,7 +252,7 @@ async fn all_replicas_are_replaced_one_by_one_and_clients_and_workers_follow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_outlives_its_leader_wherever_it_is_killed() {
+async fn a_change_completes_wherever_its_leader_is_killed() {
     let mut cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let load = Load::start(&cluster).await;

@@ -220,7 +220,7 @@ async fn jobs_of_one_name_are_two_and_requests_of_one_id_are_one() {
 }
 
 #[tokio::test]
-async fn cancelling_what_has_ended_or_never_was_is_refused() {
+async fn cancelling_an_ended_or_unknown_job_is_refused() {
     let (cluster, client) = cluster().await;
     let job = client.submit_job(shell("exit 0")).await.unwrap().job;
     client.wait_job(job).await.unwrap();

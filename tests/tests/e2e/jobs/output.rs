@@ -256,7 +256,7 @@ async fn a_command_runs_beside_its_task_through_every_replica() {
 }
 
 #[tokio::test]
-async fn a_worker_ships_what_its_tasks_printed() {
+async fn a_worker_ships_the_output_of_its_tasks() {
     let mut cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
     let shipped = cluster.folder.join("shipped");

@@ -120,7 +120,7 @@ async fn survives_a_leader(cluster: &Cluster, client: &Client, id: PipelineId) {
 }
 
 #[tokio::test]
-async fn a_pipeline_is_accepted_whole_or_not_at_all_and_cancelled_whole() {
+async fn a_pipeline_is_accepted_and_cancelled_completely_or_not_at_all() {
     let cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let bad =

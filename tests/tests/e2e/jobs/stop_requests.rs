@@ -57,7 +57,7 @@ async fn a_drain_moves_work_through_its_checkpoint_and_waits_for_it() {
     assert_eq!((unit.attempts, unit.failures), (2, 0));
     assert_eq!(unit.past[0].hosts, std::slice::from_ref(&host));
     assert_ne!(unit.past[1].hosts, std::slice::from_ref(&host));
-    // Its history says where, by whom and why.
+    // Its history shows where, by whom and why.
     assert!(unit.past[0].detail.contains("a new disk"), "{unit:?}");
     let id = job.to_string();
     let events = cluster.muster(&["job", "events", &id]).await.ok();

@@ -77,7 +77,7 @@ async fn a_killed_agent_and_replica_come_back_and_a_foreign_job_keeps_running() 
 }
 
 #[tokio::test]
-async fn a_replica_of_another_cluster_is_let_go() {
+async fn a_replica_of_another_cluster_is_released_and_keeps_running() {
     let cluster = Cluster::start(SHAPE).await;
     let other = Cluster::start(Shape {
         replicas: 1,
@@ -145,7 +145,7 @@ async fn blocked_host(client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn a_block_with_which_an_admin_replaced_that_of_the_run_stays() {
+async fn a_block_that_an_admin_put_over_that_of_the_run_stays() {
     let cluster = Cluster::start(SHAPE).await;
     let client = cluster.client().await;
     let folder = tempfile::tempdir().unwrap();

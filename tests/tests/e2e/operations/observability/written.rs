@@ -142,7 +142,7 @@ fn written(page: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_series_stands_on_the_page_about_monitoring() {
+fn every_series_is_documented_on_the_monitoring_page() {
     let mut exported = BTreeMap::new();
     for name in CRATES {
         collect(&Path::new(ROOT).join(name).join("src"), &mut exported);
