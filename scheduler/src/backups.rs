@@ -468,8 +468,8 @@ mod tests {
 
     #[test]
     fn a_backup_and_the_folder_made_for_it_are_for_their_owner_alone() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = place.path().join("backups");
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("backups");
         let (partial, _) = Partial::begin(&folder, &about(1, 7)).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&partial.path)), (0o700, 0o600));

@@ -62,18 +62,18 @@ struct Round {
 pub(super) struct ReplicationRounds {
     fence: Fence,
     waiting: BTreeMap<HostId, PendingHeartbeat>,
-    in_work: Option<Round>,
+    current: Option<Round>,
     answers: FuturesUnordered<BoxFuture<'static, PushAnswer>>,
     /// Replicas with an unanswered earlier push: they get no further one meanwhile.
     busy: BTreeMap<ReplicaId, u64>,
-    begun: u64,
+    started: u64,
     next_at: MonotonicMs,
     /// Command format that each replica reported.
     formats: BTreeMap<ReplicaId, u8>,
     /// Newest format that all replicas are known to read.
     level: u8,
     /// Future voters, whose majority must also store a heartbeat.
-    widened: Option<FutureVoters>,
+    future: Option<FutureVoters>,
 }
 
 /// Future voters.
@@ -89,21 +89,21 @@ impl ReplicationRounds {
         Self {
             fence,
             waiting: BTreeMap::new(),
-            in_work: None,
+            current: None,
             answers: FuturesUnordered::new(),
             busy: BTreeMap::new(),
-            begun: 0,
+            started: 0,
             next_at: MonotonicMs(0),
             formats: BTreeMap::new(),
             level: OLDEST_COMMAND_FORMAT,
-            widened: None,
+            future: None,
         }
     }
 
     /// From now on a heartbeat counts as stored only if a majority of these voters has stored it too; the
     /// next rounds send all known hosts until they have stored them.
     pub(super) fn include_future_voters(&mut self, voters: BTreeSet<ReplicaId>) {
-        self.widened = Some(FutureVoters {
+        self.future = Some(FutureVoters {
             voters,
             is_caught_up: false,
         });
@@ -111,20 +111,20 @@ impl ReplicationRounds {
 
     /// Returns to the voters of the membership alone.
     pub(super) fn drop_future_voters(&mut self) {
-        self.widened = None;
+        self.future = None;
     }
 
     /// Whether the future voters have stored everything that was known when they were named, and all that
     /// came since.
     pub(super) fn future_voters_caught_up(&self) -> bool {
-        self.widened
+        self.future
             .as_ref()
-            .is_some_and(|widened| widened.is_caught_up)
+            .is_some_and(|future| future.is_caught_up)
     }
 
     /// The sets of voters whose majorities must store a heartbeat: the given ones and the future voters.
     pub(super) fn sets(&self, voters: VoterSets) -> VoterSets {
-        voters.and(self.widened.as_ref().map(|widened| &widened.voters))
+        voters.and(self.future.as_ref().map(|future| &future.voters))
     }
 
     /// Newest command format that a replica reported.
@@ -133,9 +133,9 @@ impl ReplicationRounds {
     }
 
     fn owes_all(&self) -> bool {
-        self.widened
+        self.future
             .as_ref()
-            .is_some_and(|widened| !widened.is_caught_up)
+            .is_some_and(|future| !future.is_caught_up)
     }
 
     /// Records a heartbeat; only the newest of a host waits.
@@ -146,7 +146,7 @@ impl ReplicationRounds {
     /// Time of the next round, if heartbeats wait for one or formats are still to be asked for.
     pub(super) fn due_at(&self) -> Option<MonotonicMs> {
         let is_wanted = !self.waiting.is_empty() || self.asks_formats() || self.owes_all();
-        (self.in_work.is_none() && is_wanted).then_some(self.next_at)
+        (self.current.is_none() && is_wanted).then_some(self.next_at)
     }
 
     /// Whether it is still unknown that all replicas read what this one writes: rounds without heartbeats
@@ -193,10 +193,10 @@ impl ReplicationRounds {
             .into_iter()
             .map(|(host, at)| (host, now.since(at)))
             .collect();
-        self.begun += 1;
+        self.started += 1;
         self.next_at = now.after(SHADOW_ROUND_MS);
-        self.in_work = Some(Round {
-            number: self.begun,
+        self.current = Some(Round {
+            number: self.started,
             heartbeats,
             stored: BTreeSet::new(),
             is_whole,
@@ -212,7 +212,7 @@ impl ReplicationRounds {
 
     /// Counts the leader's own store.
     pub(super) fn stored_by(&mut self, own: ReplicaId) {
-        if let Some(round) = &mut self.in_work {
+        if let Some(round) = &mut self.current {
             round.stored.insert(own);
         }
     }
@@ -224,7 +224,7 @@ impl ReplicationRounds {
         replicas: impl Iterator<Item = ReplicaId>,
         push: &Arc<HeartbeatPush>,
     ) {
-        let Some(round) = &mut self.in_work else {
+        let Some(round) = &mut self.current else {
             return;
         };
         for replica in replicas {
@@ -269,7 +269,7 @@ impl ReplicationRounds {
             }
             Err(error) => tracing::debug!(%error, "a replica did not store the heartbeat times"),
         }
-        if let Some(round) = &mut self.in_work
+        if let Some(round) = &mut self.current
             && round.number == answer.round
         {
             round.outstanding -= 1;
@@ -283,21 +283,21 @@ impl ReplicationRounds {
     /// if the round is complete. A round that can no longer complete returns its heartbeats to the next one.
     pub(super) fn complete(&mut self, voters: VoterSets) -> Vec<PendingHeartbeat> {
         let sets = self.sets(voters);
-        let Some(round) = &self.in_work else {
+        let Some(round) = &self.current else {
             return Vec::new();
         };
         let is_stored = sets.have_majority(&round.stored);
         if !is_stored && round.outstanding > 0 {
             return Vec::new();
         }
-        let Some(round) = self.in_work.take() else {
+        let Some(round) = self.current.take() else {
             return Vec::new();
         };
         if is_stored {
             if round.is_whole
-                && let Some(widened) = &mut self.widened
+                && let Some(future) = &mut self.future
             {
-                widened.is_caught_up = true;
+                future.is_caught_up = true;
             }
             telemetry::replication_took(round.since.elapsed());
             return round.heartbeats.into_values().collect();

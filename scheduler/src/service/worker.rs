@@ -54,7 +54,7 @@ impl WorkerService for Workers {
         &self,
         request: Request<Streaming<v1::WorkerMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let place = self.0.admit_worker()?;
+        let permit = self.0.admit_worker()?;
         let leadership = self.0.handle.leadership().borrow().clone();
         if !leadership.is_self {
             let leader = leadership.leader.as_ref().map(|peer| peer.address.as_str());
@@ -76,7 +76,7 @@ impl WorkerService for Workers {
             cluster_id: self.0.config.cluster_id.clone(),
             outgoing,
             _gone: gone.drop_guard(),
-            _place: place,
+            _permit: permit,
         };
         Ok(Response::new(Box::pin(unfold(
             Some(outgoing),
@@ -262,7 +262,7 @@ struct Outgoing {
     cluster_id: String,
     outgoing: mpsc::Receiver<ToWorker>,
     _gone: DropGuard,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Outgoing {

@@ -23,14 +23,14 @@ type Sender = mpsc::Sender<Result<v1::ReadAuditLogResponse, Status>>;
 pub(crate) async fn stream(
     context: &Context,
     request: v1::ReadAuditLogRequest,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) -> Records {
     let log = context.audit.clone();
     log.sync().await;
     let (sender, receiver) = mpsc::channel(MESSAGES_AHEAD);
     tokio::spawn(async move {
         send_records(log, request, &sender).await;
-        drop(place);
+        drop(permit);
     });
     until_stopped(ReceiverStream::new(receiver), context.stop.clone())
 }

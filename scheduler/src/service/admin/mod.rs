@@ -63,7 +63,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::GetHealthRequest>,
     ) -> Result<Response<v1::GetHealthResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
         let asked = request.into_inner();
         let state = read::shown(&self.0, asked.consistency, asked.at_revision, deadline).await?;
@@ -106,7 +106,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::TriggerSnapshotRequest>,
     ) -> Result<Response<v1::TriggerSnapshotResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let who = caller_of(&request).on_record(String::new());
         let record = Record::of_call(
             "TriggerSnapshot",
@@ -167,11 +167,11 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::ReadAuditLogRequest>,
     ) -> Result<Response<Self::ReadAuditLogStream>, Status> {
-        let place = self.0.admit_export()?;
+        let permit = self.0.admit_export()?;
         let caller = caller_of(&request);
         let request = request.into_inner();
         require_admin(&self.0, &caller, &request.author, "read the audit log")?;
-        Ok(Response::new(audit::stream(&self.0, request, place).await))
+        Ok(Response::new(audit::stream(&self.0, request, permit).await))
     }
 
     async fn add_user(
@@ -199,7 +199,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::ListUsersRequest>,
     ) -> Result<Response<v1::ListUsersResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
         let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
         Ok(Response::new(users_to_wire(&state)))
@@ -223,7 +223,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::ListJoinTokensRequest>,
     ) -> Result<Response<v1::ListJoinTokensResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
         let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
         Ok(Response::new(join_tokens_to_wire(&state)))
@@ -292,7 +292,7 @@ impl Admin {
         about: AboutProcess,
         calling: CallerContext,
     ) -> Result<Answer, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let CallerContext {
             deadline,
             from,

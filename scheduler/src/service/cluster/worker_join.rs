@@ -34,7 +34,7 @@ impl JoinService for Joining {
         &self,
         _request: Request<v1::GetAuthoritiesRequest>,
     ) -> Result<Response<v1::GetAuthoritiesResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let authorities_pem = self.authorities().await?;
         Ok(Response::new(v1::GetAuthoritiesResponse {
             authorities_pem,
@@ -45,7 +45,7 @@ impl JoinService for Joining {
         &self,
         request: Request<v1::JoinRequest>,
     ) -> Result<Response<v1::JoinResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let calling = CallerContext {
             caller: Caller::Unauthenticated,
             ..CallerContext::of(&self.0, &request)
@@ -76,7 +76,7 @@ impl JoinService for Joining {
         &self,
         request: Request<v1::RenewCertificateRequest>,
     ) -> Result<Response<v1::RenewCertificateResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let (from, caller) = (request.remote_addr(), caller_of(&request));
         let Caller::Worker(host) = caller else {
             return Err(status::error(

@@ -118,14 +118,14 @@ pub(crate) async fn start(
     let check = access_check(context, caller, JobId(open.job_id));
     let inputs = while_allowed(messages, Arc::clone(&check));
     let leadership = context.handle.leadership().borrow().clone();
-    let begun = match leadership.leader {
+    let started = match leadership.leader {
         _ if leadership.is_self => run_here(context, open, inputs),
         Some(leader) => through(context, &leader.address, open, inputs).await,
         None => Err(status::not_leader(None)),
     };
-    let refusal = begun.as_ref().err();
+    let refusal = started.as_ref().err();
     unanswered.answer(|it| it.answered_with(refusal)).await;
-    begun.map(|answers| while_allowed(answers, check))
+    started.map(|answers| while_allowed(answers, check))
 }
 
 /// Check whether a caller that has entered a task of a job may stay in it.
@@ -203,17 +203,17 @@ struct ExecTarget {
 
 fn run_here(context: &Context, open: v1::ExecOpen, messages: Inputs) -> Result<Answers, Status> {
     let permit = context.admit_exec()?;
-    let place = place(context, &context.fork(), &open).inspect_err(|_| {
+    let target = find_target(context, &context.fork(), &open).inspect_err(|_| {
         counter!(names::EXECS_REFUSED_TOTAL).increment(1);
     })?;
-    if context.directory.find(place.host).is_none() {
-        return Err(unreachable(&place.host_name));
+    if context.directory.find(target.host).is_none() {
+        return Err(unreachable(&target.host_name));
     }
     let (answers, receiver) = mpsc::channel(MESSAGES_MAX);
     let session = Session {
         context: context.clone(),
         open,
-        place,
+        target,
         answers,
         _permit: permit,
     };
@@ -221,7 +221,11 @@ fn run_here(context: &Context, open: v1::ExecOpen, messages: Inputs) -> Result<A
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
-fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<ExecTarget, Status> {
+fn find_target(
+    context: &Context,
+    state: &State,
+    open: &v1::ExecOpen,
+) -> Result<ExecTarget, Status> {
     let job = find_job(state, JobId(open.job_id))?;
     let task = TaskIndex(open.task);
     let unit = unit_of(job, task)?;
@@ -286,7 +290,7 @@ fn admins(context: &Context, state: &State, open: &v1::ExecOpen) -> BTreeSet<Str
 struct Session {
     context: Context,
     open: v1::ExecOpen,
-    place: ExecTarget,
+    target: ExecTarget,
     answers: mpsc::Sender<Result<v1::ExecResponse, Status>>,
     _permit: OwnedSemaphorePermit,
 }
@@ -295,8 +299,8 @@ impl Session {
     async fn run(self, messages: Inputs) {
         let stop = self.context.stop.clone();
         let (job, task, author) = (self.open.job_id, self.open.task, &*self.open.author);
-        let (host, program) = (&*self.place.host_name, program(&self.open));
-        tracing::info!(job, task, epoch = %self.place.epoch, author, host, program, "exec started");
+        let (host, program) = (&*self.target.host_name, program(&self.open));
+        tracing::info!(job, task, epoch = %self.target.epoch, author, host, program, "exec started");
         counter!(names::EXECS_TOTAL).increment(1);
         gauge!(names::EXECS).increment(1.0);
         let outcome = tokio::select! {
@@ -329,7 +333,7 @@ impl Session {
     async fn call_worker(&self) -> Result<WorkerSide, Status> {
         let ExecTarget {
             host, host_name, ..
-        } = &self.place;
+        } = &self.target;
         let (_, worker) = self
             .context
             .directory
@@ -338,7 +342,7 @@ impl Session {
         let mut expected = self.context.pairings().expect();
         let order = v1::ExecOrder {
             token: expected.token.clone(),
-            epoch: self.place.epoch.get(),
+            epoch: self.target.epoch.get(),
             open: Some(self.open.clone()),
         };
         if worker.try_send(ToWorker::Exec(Box::new(order))).is_err() {
@@ -369,17 +373,17 @@ impl Session {
             let message = up
                 .message()
                 .await
-                .map_err(|_| unreachable(&self.place.host_name))?;
+                .map_err(|_| unreachable(&self.target.host_name))?;
             let Some(message) = message else {
-                return Err(unreachable(&self.place.host_name));
+                return Err(unreachable(&self.target.host_name));
             };
             let Some(kind) = message.response.and_then(|response| response.kind) else {
                 continue;
             };
             let kind = match kind {
                 ToUser::Begun(_) => ToUser::Begun(v1::ExecBegun {
-                    attempt: self.place.attempt,
-                    host: self.place.host_name.clone(),
+                    attempt: self.target.attempt,
+                    host: self.target.host_name.clone(),
                 }),
                 ToUser::Refused(refusal) => return Err(refused(&self.open, &refusal.detail)),
                 other => other,

@@ -37,7 +37,7 @@ pub(crate) async fn stream(
     let mut isolated = pin!(leaders.isolated());
     loop {
         let now = leadership.borrow_and_update().clone();
-        let begun = async {
+        let opened = async {
             match &now.leader {
                 _ if now.is_self => stream_here(context, request),
                 Some(leader) => through(context, &leader.address, request).await,
@@ -46,7 +46,7 @@ pub(crate) async fn stream(
         };
         let result = tokio::select! {
             biased;
-            begun = begun => begun,
+            opened = opened => opened,
             () = &mut isolated => return Err(status::not_leader(None)),
         };
         match result {
@@ -73,9 +73,11 @@ async fn through(
 ) -> Result<Output, Status> {
     let connection = context.admit_log_connection()?;
     let mut client = context.peers.dedicated_client(leader)?;
-    let begun = client.forward_logs(request).await;
+    let opened = client.forward_logs(request).await;
     let relayed = Relayed {
-        pieces: begun.map_err(|status| broken(leader, status))?.into_inner(),
+        pieces: opened
+            .map_err(|status| broken(leader, status))?
+            .into_inner(),
         leader: leader.to_owned(),
         _connection: connection,
     };

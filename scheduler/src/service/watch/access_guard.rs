@@ -22,8 +22,8 @@ pub(crate) fn while_allowed<M: Send + 'static>(
     messages: impl Stream<Item = Result<M, Status>> + Send + 'static,
     check: AccessCheck,
 ) -> Messages<M> {
-    let begun = Some((messages.boxed(), check));
-    Box::pin(unfold(begun, |running| async move {
+    let initial = Some((messages.boxed(), check));
+    Box::pin(unfold(initial, |running| async move {
         let (mut messages, check) = running?;
         loop {
             let message = timeout(CHECK_INTERVAL, messages.next()).await;

@@ -18,9 +18,9 @@ pub(crate) fn until_stopped<M: Send + 'static>(
     messages: impl Stream<Item = Result<M, Status>> + Send + 'static,
     stop: CancellationToken,
 ) -> Messages<M> {
-    let begun = Some((messages.boxed(), stop));
-    Box::pin(unfold(begun, |going| async move {
-        let (mut messages, stop) = going?;
+    let initial = Some((messages.boxed(), stop));
+    Box::pin(unfold(initial, |running| async move {
+        let (mut messages, stop) = running?;
         tokio::select! {
             biased;
             () = stop.cancelled() => Some((Err(stopped()), None)),

@@ -76,7 +76,7 @@ pub(crate) async fn serve<R: WriteRequest>(
     context: &Context,
     request: Request<R>,
 ) -> Result<Response<R::Response>, Status> {
-    let _place = context.admit()?;
+    let _permit = context.admit()?;
     let calling = CallerContext::of(context, &request);
     let response = write(context, request.into_inner(), calling).await?;
     Ok(Response::new(response))
