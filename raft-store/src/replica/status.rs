@@ -98,7 +98,7 @@ impl Status {
 mod tests {
     use super::*;
 
-    const HEARD_MS_MAX: u64 = 500;
+    const SILENCE_MS_MAX: u64 = 500;
 
     fn follower(id: u64, lag_entries: u64, last_heartbeat_age_ms: Option<u64>) -> FollowerStatus {
         FollowerStatus {
@@ -166,7 +166,7 @@ mod tests {
         for (followers, expected) in cases {
             let status = leader(followers);
             assert_eq!(
-                status.successor(HEARD_MS_MAX),
+                status.successor(SILENCE_MS_MAX),
                 expected,
                 "{:?}",
                 status.followers

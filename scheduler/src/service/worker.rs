@@ -31,7 +31,7 @@ use crate::service::jobs::exec;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Cancelled requests for output remembered per stream; ids only grow.
-const CALLED_OFF_MAX: usize = 1_024;
+const CANCELLED_REQUESTS_MAX: usize = 1_024;
 
 /// `WorkerService` of one replica.
 pub(crate) struct Workers(pub(crate) Context);
@@ -69,7 +69,7 @@ impl WorkerService for Workers {
             caller: caller_of(&request),
             messages: request.into_inner(),
             gone: gone.clone(),
-            called_off: BTreeSet::new(),
+            cancelled_requests: BTreeSet::new(),
         };
         tokio::spawn(incoming.run(to_worker));
         let outgoing = Outgoing {
@@ -93,8 +93,8 @@ struct Incoming {
     messages: Streaming<v1::WorkerMessage>,
     /// Cancelled when the stream to the worker is gone.
     gone: CancellationToken,
-    /// Cancelled requests for output, the newest `CALLED_OFF_MAX` of them.
-    called_off: BTreeSet<u64>,
+    /// Cancelled requests for output, the newest `CANCELLED_REQUESTS_MAX` of them.
+    cancelled_requests: BTreeSet<u64>,
 }
 
 /// Error if a worker's certificate does not match its host name.
@@ -238,14 +238,14 @@ impl Incoming {
         let is_last = chunk.end;
         if !self.context.replies().chunk(self.session, chunk)
             && !is_last
-            && !self.called_off.contains(&id)
+            && !self.cancelled_requests.contains(&id)
             && let Some(to_worker) = to_worker.upgrade()
             // Does not wait for a full queue: the next unwanted piece tries again.
             && to_worker.try_send(ToWorker::LogCancel { id }).is_ok()
         {
-            self.called_off.insert(id);
-            if self.called_off.len() > CALLED_OFF_MAX {
-                self.called_off.pop_first();
+            self.cancelled_requests.insert(id);
+            if self.cancelled_requests.len() > CANCELLED_REQUESTS_MAX {
+                self.cancelled_requests.pop_first();
             }
         }
     }

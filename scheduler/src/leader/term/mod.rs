@@ -433,7 +433,7 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
                 for (severity, at) in &in_flight.waiters.found {
                     telemetry::detected(*severity, now.since(*at));
                 }
-                self.hand_out(&in_flight.waiters, &outcomes)
+                self.deliver(&in_flight.waiters, &outcomes)
             }
             Err(
                 error @ (ProposeError::NotLeader { .. }
@@ -454,7 +454,7 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
         }
     }
 
-    fn hand_out(&mut self, waiters: &Waiters, outcomes: &[Applied]) -> Option<()> {
+    fn deliver(&mut self, waiters: &Waiters, outcomes: &[Applied]) -> Option<()> {
         let mut is_stale = false;
         for outcome in outcomes {
             if let Err(rejection) = &outcome.result {

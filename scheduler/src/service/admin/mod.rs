@@ -243,7 +243,7 @@ impl AdminService for Admin {
         let calling = CallerContext::of(&self.0, &request);
         let asked = request.into_inner();
         let process = debug::subject(asked.target.as_ref());
-        let about = AboutProcess {
+        let about = ProcessQuestion {
             author: asked.author.clone(),
             target: asked.target.clone(),
             subject: format!("{process}: {} for {} ms", asked.change, asked.for_ms),
@@ -261,7 +261,7 @@ impl AdminService for Admin {
     ) -> Result<Response<v1::GetDebugInfoResponse>, Status> {
         let calling = CallerContext::of(&self.0, &request);
         let asked = request.into_inner();
-        let about = AboutProcess {
+        let about = ProcessQuestion {
             author: asked.author,
             subject: debug::subject(asked.target.as_ref()),
             target: asked.target,
@@ -275,7 +275,7 @@ impl AdminService for Admin {
 }
 
 /// A question about a process.
-struct AboutProcess {
+struct ProcessQuestion {
     /// Name of the caller in the request.
     author: String,
     target: Option<v1::DebugTarget>,
@@ -289,7 +289,7 @@ impl Admin {
     async fn ask(
         &self,
         method: &str,
-        about: AboutProcess,
+        about: ProcessQuestion,
         calling: CallerContext,
     ) -> Result<Answer, Status> {
         let _permit = self.0.admit()?;

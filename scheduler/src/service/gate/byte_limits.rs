@@ -131,11 +131,11 @@ impl Drop for ByteShare {
 }
 
 /// Body of a request whose bytes are counted as they arrive.
-pub(super) fn measured(body: Body, parcel: Arc<ByteShare>) -> Body {
+pub(super) fn measured(body: Body, share: Arc<ByteShare>) -> Body {
     let frames = BodyStream::new(body).map(move |frame| {
         let frame = frame?;
         if let Some(data) = frame.data_ref() {
-            parcel.take(u64::try_from(data.len()).unwrap_or(u64::MAX))?;
+            share.take(u64::try_from(data.len()).unwrap_or(u64::MAX))?;
         }
         Ok::<_, Status>(frame)
     });
@@ -194,8 +194,8 @@ mod tests {
     async fn a_body_is_counted_as_it_is_read() {
         let sizes = Arc::new(Sizes::default());
         let body = |bytes: usize| {
-            let parcel = Arc::new(ByteShare::new(&sizes, "ada", ROOM));
-            measured(Body::new(Full::from(vec![0; bytes])), parcel)
+            let share = Arc::new(ByteShare::new(&sizes, "ada", ROOM));
+            measured(Body::new(Full::from(vec![0; bytes])), share)
         };
         assert_eq!(body(10).collect().await.unwrap().to_bytes().len(), 10);
         let refused = body(11).collect().await.unwrap_err();

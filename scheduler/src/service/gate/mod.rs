@@ -136,17 +136,17 @@ where
                 if let Some(address) = from {
                     request.extensions_mut().insert(connection(address));
                 }
-                let parcel = self.layer.parcel(method, &caller, from);
+                let byte_share = self.layer.byte_share(method, &caller, from);
                 request.extensions_mut().insert(caller);
-                let parcel = parcel.map(Arc::new);
-                let request = match &parcel {
-                    Some(parcel) => request.map(|body| measured(body, Arc::clone(parcel))),
+                let byte_share = byte_share.map(Arc::new);
+                let request = match &byte_share {
+                    Some(byte_share) => request.map(|body| measured(body, Arc::clone(byte_share))),
                     None => request,
                 };
                 let answered = self.inner.call(request);
                 Box::pin(async move {
                     let answer = answered.await;
-                    drop(parcel);
+                    drop(byte_share);
                     if let Ok(answer) = &answer {
                         call.answered(answer.headers());
                     }
@@ -217,7 +217,12 @@ impl GateLayer {
     }
 
     /// The byte counter of a call, if bytes are counted for its caller.
-    fn parcel(&self, method: &str, caller: &Caller, from: Option<SocketAddr>) -> Option<ByteShare> {
+    fn byte_share(
+        &self,
+        method: &str,
+        caller: &Caller,
+        from: Option<SocketAddr>,
+    ) -> Option<ByteShare> {
         let limits = self.context.settings.borrow().limits;
         let (sender, room) = counted(method, caller, from, &limits)?;
         Some(ByteShare::new(&self.sizes, &sender, room))

@@ -120,7 +120,7 @@ pub(crate) async fn start(
     let leadership = context.handle.leadership().borrow().clone();
     let started = match leadership.leader {
         _ if leadership.is_self => run_here(context, open, inputs),
-        Some(leader) => through(context, &leader.address, open, inputs).await,
+        Some(leader) => start_through_leader(context, &leader.address, open, inputs).await,
         None => Err(status::not_leader(None)),
     };
     let refusal = started.as_ref().err();
@@ -152,7 +152,7 @@ pub(crate) async fn start_here(
     run_here(context, open, messages.boxed())
 }
 
-async fn through(
+async fn start_through_leader(
     context: &Context,
     leader: &str,
     open: v1::ExecOpen,
@@ -307,7 +307,7 @@ impl Session {
             biased;
             () = stop.cancelled() => Err(Status::unavailable("this replica is stopping")),
             () = self.answers.closed() => Ok(()),
-            outcome = self.carry(messages) => outcome,
+            outcome = self.relay(messages) => outcome,
         };
         gauge!(names::EXECS).decrement(1.0);
         let refusal = outcome.as_ref().err().map(Status::message);
@@ -318,7 +318,7 @@ impl Session {
         }
     }
 
-    async fn carry(&self, messages: Inputs) -> Result<(), Status> {
+    async fn relay(&self, messages: Inputs) -> Result<(), Status> {
         let WorkerSide {
             messages: up,
             orders,

@@ -40,7 +40,7 @@ pub(crate) async fn stream(
         let opened = async {
             match &now.leader {
                 _ if now.is_self => stream_here(context, request),
-                Some(leader) => through(context, &leader.address, request).await,
+                Some(leader) => stream_through_leader(context, &leader.address, request).await,
                 None => Err(status::not_leader(None)),
             }
         };
@@ -66,7 +66,7 @@ pub(crate) async fn stream(
 }
 
 /// Uses a separate connection: on the shared one a slow reader would block writes and heartbeat times.
-async fn through(
+async fn stream_through_leader(
     context: &Context,
     leader: &str,
     request: v1::StreamLogsRequest,
