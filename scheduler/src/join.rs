@@ -162,7 +162,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     async fn open(id: u64, network: &MemoryNetwork) -> Handle<State> {
-        let seams = Environment {
+        let environment = Environment {
             log: Arc::new(MemoryLog::new()),
             snapshots: Arc::new(MemorySnapshots::new()),
             transport: Arc::new(network.clone()),
@@ -170,7 +170,7 @@ mod tests {
             fresh_incarnation: id,
         };
         let config = Config::new(id, "test", "unused");
-        let opened = Handle::<State>::open_on::<ProductionRuntime>(config, seams).await;
+        let opened = Handle::<State>::open_on::<ProductionRuntime>(config, environment).await;
         let handle = opened.unwrap();
         network.connect(id, &handle);
         handle

@@ -313,14 +313,14 @@ async fn a_second_worker_of_a_connected_host_is_refused() {
         first_gpu: 900,
         ..WorkerOptions::host(1)
     };
-    let stranger = FakeWorker::start(options, group.addresses());
+    let other = FakeWorker::start(options, group.addresses());
     let rejected = eventually("another worker of the same name is refused", async || {
-        stranger.look(|seen| seen.rejected.clone())
+        other.look(|seen| seen.rejected.clone())
     })
     .await;
     assert_eq!(rejected.reason, "HOST_IDENTITY_TAKEN");
     assert!(rejected.retry, "the other one may stop");
-    drop(stranger);
+    drop(other);
 
     let options = WorkerOptions {
         incarnation: 2,

@@ -46,8 +46,8 @@ async fn backup() -> Backup<Counter> {
     }
     let leader = cluster.leader().await;
     let mut bytes = Vec::new();
-    let picture = cluster.nodes[leader].handle().capture();
-    picture.write_backup(&mut bytes, &about(), None).unwrap();
+    let captured = cluster.nodes[leader].handle().capture();
+    captured.write_backup(&mut bytes, &about(), None).unwrap();
     Backup::read(&mut bytes.as_slice(), None).unwrap()
 }
 
@@ -78,9 +78,9 @@ fn is_root() -> bool {
 /// A folder and its content, recursively.
 fn all_of(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
-    let mut looked_at = 0;
-    while let Some(path) = found.get(looked_at).cloned() {
-        looked_at += 1;
+    let mut visited = 0;
+    while let Some(path) = found.get(visited).cloned() {
+        visited += 1;
         if path.is_dir() {
             let entries = fs::read_dir(path).unwrap();
             found.extend(entries.map(|entry| entry.unwrap().path()));

@@ -26,13 +26,13 @@ pub(crate) async fn follow(context: Context, stop: CancellationToken) {
         let leads = leadership.borrow().is_self;
         seen = {
             let state = context.fork();
-            let look = AppliedEvents {
+            let events = AppliedEvents {
                 state: &state,
                 replica: context.config.replica_id,
                 leads,
                 now_ns: now_ns(),
             };
-            look.record_after(seen);
+            events.record_after(seen);
             state.revision
         };
         // Other tasks of this thread have priority: traces are not urgent.
@@ -40,7 +40,7 @@ pub(crate) async fn follow(context: Context, stop: CancellationToken) {
     }
 }
 
-/// The events applied by this replica since the last look.
+/// The events applied by this replica since the last call.
 struct AppliedEvents<'a> {
     state: &'a State,
     replica: ReplicaId,

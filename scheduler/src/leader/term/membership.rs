@@ -69,7 +69,7 @@ enum Stage {
     /// The current replicas are not recorded yet.
     Recording,
     /// The future voters have not stored all heartbeat times yet.
-    Widening { until: Instant },
+    CatchingUp { until: Instant },
     /// The change is proposed.
     Committing(BoxFuture<'static, Result<(), MembershipError>>),
 }
@@ -86,7 +86,7 @@ impl MembershipChange {
     /// Time of the next action without input.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         match self.work.as_ref().map(|work| &work.stage) {
-            Some(Stage::Widening { until }) => Some(*until),
+            Some(Stage::CatchingUp { until }) => Some(*until),
             Some(_) => None,
             None => self.check_at,
         }
@@ -199,7 +199,7 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
         };
         let outcome = match work.stage {
             Stage::Recording => self.recorded(&mut work),
-            Stage::Widening { until } => self.widened(&mut work, until),
+            Stage::CatchingUp { until } => self.propose_if_caught_up(&mut work, until),
             Stage::Committing(_) => Ok(()),
         };
         match outcome {
@@ -250,7 +250,7 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
         work.stage = if plan.moves_voters {
             let voters = plan.voters.iter().copied().map(ReplicaId);
             self.rounds.include_future_voters(voters.collect());
-            Stage::Widening {
+            Stage::CatchingUp {
                 until: Instant::now() + Duration::from_millis(CHANGE_MS_MAX),
             }
         } else {
@@ -260,7 +260,11 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
     }
 
     /// Proposes the change once the future voters have stored all heartbeat times.
-    fn widened(&mut self, work: &mut PendingChange, until: Instant) -> Result<(), ChangeError> {
+    fn propose_if_caught_up(
+        &mut self,
+        work: &mut PendingChange,
+        until: Instant,
+    ) -> Result<(), ChangeError> {
         let Some((change, plan)) = &work.change else {
             return Ok(());
         };

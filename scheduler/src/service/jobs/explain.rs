@@ -38,8 +38,8 @@ pub(crate) fn job(
     until: Instant,
 ) -> Result<v1::ExplainJobResponse, Status> {
     let job = find(state, id)?;
-    let lasts = || Instant::now() < until;
-    let explanation = explain_while(state, id, state.time, &lasts)
+    let may_continue = || Instant::now() < until;
+    let explanation = explain_while(state, id, state.time, &may_continue)
         .ok_or_else(|| Status::internal("a job that is there has no explanation"))?;
     let unit = job.waiting_units().next();
     let group = unit.and_then(|unit| neediest(job, job.tasks_of(unit)));

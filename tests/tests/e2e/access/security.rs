@@ -142,7 +142,7 @@ async fn every_call_requires_its_role() {
     for address in &cluster.addresses {
         let anonymous = channel(address, &cluster.tls(None)).await.unwrap();
         let worker = channel(address, &cluster.tls(Some("gpu-1"))).await.unwrap();
-        let stranger = channel(address, &cluster.tls(Some("eve"))).await.unwrap();
+        let unknown_user = channel(address, &cluster.tls(Some("eve"))).await.unwrap();
         eventually("this replica knows of all users", async || {
             let last = call(
                 &anonymous,
@@ -187,7 +187,7 @@ async fn every_call_requires_its_role() {
                 assert_eq!(answer, unproven(reason), "{path}");
             }
             assert_eq!(
-                call(&stranger, &path, None).await,
+                call(&unknown_user, &path, None).await,
                 unproven("UNKNOWN_USER"),
                 "{path}"
             );

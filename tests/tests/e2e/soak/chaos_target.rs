@@ -11,7 +11,7 @@ use tokio::time::{Duration, sleep};
 use crate::faults::chaos_target::{SHAPE, foreign_job, is_untouched, what_is_left};
 
 /// Polling interval for killed processes.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Reason of an admin's block from long before the run.
 const ADMINS: &str = "driver 580";
 
@@ -37,7 +37,7 @@ async fn keep_running(cluster: &mut Cluster) {
     loop {
         let members = cluster.replicas.iter_mut().chain(&mut cluster.workers);
         { members.filter(|member| !member.is_running()) }.for_each(muster_tests::Member::start);
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
