@@ -117,7 +117,7 @@ async fn allowed_faults_are_injected_and_a_foreign_job_runs_undisturbed() {
     assert_eq!(report["grounds"]["foreign_displaced"], 0, "{report}");
     is_untouched(&cluster, &client, (foreign, &before), &pids).await;
     assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
-    let page = std::fs::read_to_string(format!("{out}/page.md")).unwrap();
+    let page = std::fs::read_to_string(format!("{out}/report.md")).unwrap();
     assert!(
         page.contains("every promise held") && page.contains("agent-frozen"),
         "{page}"

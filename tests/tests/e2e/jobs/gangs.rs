@@ -60,8 +60,8 @@ async fn history(client: &Client, job: JobId) -> Vec<Kind> {
 
 /// Values of a variable printed by a member: `RANK=1` and the like.
 fn values_of<'a>(lines: &'a [String], name: &str) -> Vec<&'a str> {
-    let values_of = lines.iter().filter_map(|line| line.split_once('='));
-    values_of
+    let pairs = lines.iter().filter_map(|line| line.split_once('='));
+    pairs
         .filter(|(key, _)| *key == name)
         .map(|(_, value)| value)
         .collect()
