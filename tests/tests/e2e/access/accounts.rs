@@ -55,12 +55,12 @@ async fn a_users_task_runs_under_the_users_account_on_its_host() {
     let job = submit(&eve, with_gpus(shell("true"), GPUS / 2)).await;
     let number = job.to_string();
     let args = ["job", "explain", &number];
-    let events = eventually("the refusal is explained", async || {
-        let events = cluster.muster(Some(&token), &args).await.ok();
-        events.contains("NO_ACCOUNT").then_some(events)
+    let explanation = eventually("the refusal is explained", async || {
+        let explanation = cluster.muster(Some(&token), &args).await.ok();
+        explanation.contains("NO_ACCOUNT").then_some(explanation)
     })
     .await;
-    assert!(events.contains("`muster-test-eve`"), "{events}");
+    assert!(explanation.contains("`muster-test-eve`"), "{explanation}");
     // The host is not at fault.
     let args = ["job", "get", &number, "-o", "json"];
     eventually("the failure is attributed to the site", async || {
