@@ -126,15 +126,15 @@ pub enum MembershipError {
     /// A change of voters cannot be committed now: no majority of the voters before or after it is
     /// reachable.
     #[error(
-        "only {heard} of the voters {} answer, which is not a majority: the change could not be committed. Bring one \
-         back first",
+        "only {responsive} of the voters {} answer, which is not a majority: the change could not be committed. Bring \
+         one back first",
         list(voters)
     )]
     VotersSilent {
         /// The voters before or after the change, ascending.
         voters: Vec<u64>,
         /// Number of reachable ones.
-        heard: usize,
+        responsive: usize,
     },
     /// The learner to be promoted may be down.
     #[error(

@@ -14,7 +14,7 @@ pub use openraft::async_runtime;
 use crate::apply::state_machine::StateMachine;
 pub use crate::network::{Transport, TransportError};
 pub use crate::recovery::disaster_recovery::FirstMember;
-pub use crate::replica::seams::{Clock, Environment};
+pub use crate::replica::environment::{Clock, Environment};
 pub use crate::storage::disk::{LogDisk, SnapshotDisk};
 
 /// The asynchronous runtime of a replica.

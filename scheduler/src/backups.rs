@@ -22,7 +22,7 @@ use crate::service::Context;
 use crate::service::admin::backup::about;
 
 /// Interval between two checks whether a backup is due.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Wait after a failed backup.
 const RETRY_MS: u64 = 60_000;
 /// Suffix of backup files.
@@ -74,11 +74,11 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) {
 
 async fn take_when_due(context: &Context, settings: &BackupSettings, folder: &Path) -> Infallible {
     let leadership = context.handle.leadership();
-    let mut looks = interval(LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut checks = interval(CHECK_INTERVAL);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut not_before_ms = 0;
     loop {
-        looks.tick().await;
+        checks.tick().await;
         if !leadership.borrow().is_self {
             continue;
         }
@@ -107,8 +107,8 @@ async fn take_when_due(context: &Context, settings: &BackupSettings, folder: &Pa
 /// Time of the newest backup, looked up on a blocking thread.
 async fn newest_backup_ms(folder: &Path, cluster: &str, now_ms: u64) -> Option<u64> {
     let (folder, cluster) = (folder.to_owned(), cluster.to_owned());
-    let looking = tokio::task::spawn_blocking(move || newest(&folder, &cluster, now_ms));
-    match looking.await {
+    let listing = tokio::task::spawn_blocking(move || newest(&folder, &cluster, now_ms));
+    match listing.await {
         Ok(newest_ms) => Some(newest_ms),
         Err(error) => {
             tracing::error!(%error, "cannot list the backup folder");
@@ -124,7 +124,7 @@ fn warn_unless_writable(folder: &Path, replica: ReplicaId) {
         tracing::warn!(
             folder = %folder.display(),
             %error,
-            way_out = way_out(&error),
+            remedy = remedy(&error),
             "`backup.dir` is not writable"
         );
     }
@@ -140,7 +140,7 @@ fn try_writing(folder: &Path, replica: ReplicaId) -> io::Result<()> {
 }
 
 /// Advice for an admin whose backup folder is not writable.
-fn way_out(error: &io::Error) -> &'static str {
+fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => {
             "under systemd, name the folder in `ReadWritePaths=` of a drop-in for the unit (docs/backup.md), \
@@ -155,10 +155,10 @@ fn way_out(error: &io::Error) -> &'static str {
 
 async fn take(context: &Context, settings: &BackupSettings, folder: &Path) -> bool {
     let began = Instant::now();
-    let picture = context.handle.capture();
-    let about = about(context, &picture);
+    let captured = context.handle.capture();
+    let about = about(context, &captured);
     let (settings, folder) = (settings.clone(), folder.to_owned());
-    let writing = tokio::task::spawn_blocking(move || write(&picture, &about, &settings, &folder));
+    let writing = tokio::task::spawn_blocking(move || write(&captured, &about, &settings, &folder));
     let outcome = match writing.await {
         Ok(Ok(path)) => {
             histogram!(names::BACKUP_SECONDS).record(began.elapsed());
@@ -182,7 +182,7 @@ async fn take(context: &Context, settings: &BackupSettings, folder: &Path) -> bo
 /// Writes a backup, verifies it by reading it back, renames it to its final name, and removes the backups
 /// beyond the retention limit.
 fn write(
-    picture: &CapturedState<State>,
+    captured: &CapturedState<State>,
     about: &BackupMetadata,
     settings: &BackupSettings,
     folder: &Path,
@@ -190,7 +190,7 @@ fn write(
     let key = settings.key_file.as_deref().map(read_key).transpose()?;
     let (partial, file) = Partial::begin(folder, about)?;
     let mut out = BufWriter::new(file);
-    let written = picture
+    let written = captured
         .write_backup(&mut out, about, key.as_ref())
         .and_then(|_digest| {
             out.flush()?;
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_tried_without_a_trace_and_a_failure_has_a_way_out() {
+    fn a_check_of_the_folder_leaves_no_file_and_its_failure_names_a_remedy() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new");
         for _ in 0..2 {
@@ -379,13 +379,13 @@ mod tests {
         fs::write(&file, "").unwrap();
         let error = try_writing(&file.join("below"), ReplicaId(1)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
-        let way_out = |kind: io::ErrorKind| way_out(&io::Error::from(kind));
-        assert!(way_out(io::ErrorKind::ReadOnlyFilesystem).contains("ReadWritePaths="));
-        assert!(way_out(io::ErrorKind::PermissionDenied).contains("make the folder writable"));
+        let remedy = |kind: io::ErrorKind| remedy(&io::Error::from(kind));
+        assert!(remedy(io::ErrorKind::ReadOnlyFilesystem).contains("ReadWritePaths="));
+        assert!(remedy(io::ErrorKind::PermissionDenied).contains("make the folder writable"));
     }
 
     #[test]
-    fn only_whole_backups_of_this_cluster_are_counted_and_the_oldest_go() {
+    fn only_complete_backups_of_this_cluster_count_and_the_oldest_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         for name in [
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_whose_names_are_alike_leave_each_other_s_backups_alone() {
+    fn clusters_with_similar_names_keep_each_others_backups() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         // The last one has the name that backups of `a.b` and `a/b` had in earlier builds.
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_of_the_future_neither_holds_up_the_next_nor_pushes_it_out() {
+    fn a_backup_dated_in_the_future_neither_delays_nor_evicts_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         for time_ms in [7, 50, 9_999] {
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_that_failed_leaves_nothing_and_touches_nothing_of_another_replica() {
+    fn a_failed_backup_leaves_no_file_and_keeps_those_of_other_replicas() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         let killed = name_of("a/b", 3) + &ending_of(1);
@@ -468,8 +468,8 @@ mod tests {
 
     #[test]
     fn a_backup_and_the_folder_made_for_it_are_for_their_owner_alone() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = place.path().join("backups");
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("backups");
         let (partial, _) = Partial::begin(&folder, &about(1, 7)).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&partial.path)), (0o700, 0o600));

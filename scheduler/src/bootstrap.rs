@@ -42,7 +42,7 @@ pub(crate) async fn bootstrap_with(
     if members.first().map(|peer| peer.id) != Some(own.get()) {
         return Ok(());
     }
-    let mut told = String::new();
+    let mut last_reason = String::new();
     while handle.status().voters.is_empty() && !stop.is_cancelled() {
         match handle.initialize(members.clone()).await {
             Ok(()) => {
@@ -51,7 +51,7 @@ pub(crate) async fn bootstrap_with(
             }
             Err(MembershipError::AlreadyInitialized | MembershipError::Stopped) => return Ok(()),
             Err(error @ MembershipError::Refused(_)) => return Err(Error::Bootstrap(error)),
-            Err(error) => log_once(&mut told, &error),
+            Err(error) => log_once(&mut last_reason, &error),
         }
         tokio::select! {
             () = stop.cancelled() => {}
@@ -63,9 +63,9 @@ pub(crate) async fn bootstrap_with(
 
 /// Logs what the bootstrap waits for, once per cause: a lost data directory looks like a new one until the
 /// other peers are asked, so an operator has to check.
-fn log_once(told: &mut String, error: &MembershipError) {
+fn log_once(last_reason: &mut String, error: &MembershipError) {
     let reason = error.to_string();
-    if *told == reason {
+    if *last_reason == reason {
         return;
     }
     if matches!(error, MembershipError::PeerHasGroup { .. }) {
@@ -73,5 +73,5 @@ fn log_once(told: &mut String, error: &MembershipError) {
     } else {
         tracing::warn!(%error, "cannot bootstrap the group yet");
     }
-    *told = reason;
+    *last_reason = reason;
 }

@@ -28,7 +28,7 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 /// Time that an admitted replica waits for its membership, before or after a restart, before it asks again:
 /// it may have to catch up first, and the group may have no leader.
-const WORD_MAX: Duration = Duration::from_secs(30);
+const MEMBERSHIP_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Asks to be added until a committed membership contains this replica. An uncommitted membership may be lost
 /// with the leader that wrote it: this replica would then receive nothing, without any error.
@@ -40,9 +40,13 @@ pub(crate) async fn join(
 ) -> Result<(), Error> {
     let own = config.replica_id.get();
     let is_named = || handle.status().member(own).is_some();
-    let mut told = String::new();
+    let mut last_reason = String::new();
     let mut is_admitted = false;
-    let mut patience = if is_named() { WORD_MAX } else { Duration::ZERO };
+    let mut patience = if is_named() {
+        MEMBERSHIP_WAIT_MAX
+    } else {
+        Duration::ZERO
+    };
     while !belongs_within(handle, own, patience).await && !stop.is_cancelled() {
         patience = RETRY;
         for address in &config.join {
@@ -55,7 +59,7 @@ pub(crate) async fn join(
                         );
                     }
                     is_admitted = true;
-                    patience = WORD_MAX;
+                    patience = MEMBERSHIP_WAIT_MAX;
                     break;
                 }
                 // A possible member does not give up because of a leader that may not know of it yet.
@@ -65,7 +69,7 @@ pub(crate) async fn join(
                         reason: status.message().to_owned(),
                     });
                 }
-                Err(status) => log_once(&mut told, address, &status),
+                Err(status) => log_once(&mut last_reason, address, &status),
             }
         }
     }
@@ -129,15 +133,15 @@ fn is_final(status: &Status) -> bool {
 }
 
 /// Logs what joining waits for, once per cause.
-fn log_once(told: &mut String, address: &str, status: &Status) {
+fn log_once(last_reason: &mut String, address: &str, status: &Status) {
     let reason = format!("{address}: {}", status.message());
-    if *told != reason {
+    if *last_reason != reason {
         tracing::warn!(
             member = address,
             reason = status.message(),
             "not joined yet"
         );
-        *told = reason;
+        *last_reason = reason;
     }
 }
 
@@ -158,7 +162,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     async fn open(id: u64, network: &MemoryNetwork) -> Handle<State> {
-        let seams = Environment {
+        let environment = Environment {
             log: Arc::new(MemoryLog::new()),
             snapshots: Arc::new(MemorySnapshots::new()),
             transport: Arc::new(network.clone()),
@@ -166,7 +170,7 @@ mod tests {
             fresh_incarnation: id,
         };
         let config = Config::new(id, "test", "unused");
-        let opened = Handle::<State>::open_on::<ProductionRuntime>(config, seams).await;
+        let opened = Handle::<State>::open_on::<ProductionRuntime>(config, environment).await;
         let handle = opened.unwrap();
         network.connect(id, &handle);
         handle
@@ -221,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_group_refuses_is_not_asked_again() {
+    fn a_final_refusal_of_the_group_is_not_retried() {
         let refused = |code, reason| is_final(&status::error(code, reason, "", &[]));
         assert!(refused(Code::FailedPrecondition, "REFUSED"));
         assert!(refused(Code::InvalidArgument, "INVALID_REQUEST"));

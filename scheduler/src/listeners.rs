@@ -22,10 +22,10 @@ impl Listeners {
     /// # Errors
     /// The address that cannot be listened on.
     pub async fn bind(config: &SchedulerConfig) -> Result<Self, Error> {
-        if let Some(told) = config.unreachable_address() {
+        if let Some(advertised) = config.unreachable_address() {
             tracing::warn!(
                 listen = %config.listen,
-                told,
+                advertised,
                 "this replica listens on loopback, so other machines cannot reach its advertised address: \
                  set `listen` (--listen 0.0.0.0:7400)"
             );

@@ -41,7 +41,7 @@ use tower::util::MapResponseLayer;
 use crate::audit_log::AuditLog;
 use crate::config::SchedulerConfig;
 use crate::error::Error;
-use crate::etcd::{self, EtcdStanding};
+use crate::etcd::{self, EtcdHealth};
 use crate::leader::{
     Clock as _, HeartbeatStore, LEADER_INPUTS_MAX, LeaderInput, LeaderLoop, LeaderSettings,
     SharedHeartbeatStore, SystemClock, WorkerDirectory,
@@ -167,11 +167,11 @@ impl Replica {
         let (reporter, health_service) = tonic_health::server::health_reporter();
         let routes = routes(&context, health_service)?;
         let publisher = etcd::publisher(&config, &handle)?;
-        let standing = publisher.as_ref().map(Publisher::health);
+        let etcd_health = publisher.as_ref().map(Publisher::health);
         let closing = CancellationToken::new();
         let mut tasks = JoinSet::new();
         if let Some(listener) = listeners.metrics {
-            let ready = ready(&handle, standing);
+            let ready = ready(&handle, etcd_health);
             tasks.spawn(page(listener, ready, &handle, exporter).run(stop.clone()));
         }
         let mut server = tokio::spawn(serve(
@@ -314,11 +314,11 @@ fn page(
 }
 
 /// Answer of `/readyz`. Includes the state of etcd, which does not affect readiness.
-fn ready(handle: &Handle<State>, etcd: EtcdStanding) -> Ready {
+fn ready(handle: &Handle<State>, etcd: EtcdHealth) -> Ready {
     let handle = handle.clone();
     Arc::new(move || {
         let handle = handle.clone();
-        let etcd = etcd.as_ref().map(|standing| standing.borrow().line());
+        let etcd = etcd.as_ref().map(|health| health.borrow().line());
         Box::pin(async move {
             answers_reads(&handle).await?;
             Ok(etcd.unwrap_or_default())
@@ -501,7 +501,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn a_part_that_panics_is_a_failure_and_one_that_ends_is_none() {
+    async fn a_component_that_panics_is_a_failure_and_one_that_ends_is_not() {
         let mut parts = JoinSet::new();
         assert!(timeout(LONG, failed(&mut parts)).await.is_err());
         parts.spawn(async {});

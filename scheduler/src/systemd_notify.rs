@@ -19,12 +19,12 @@ pub(crate) async fn notify(
 ) {
     let mut lives = systemd.interval().map(interval);
     systemd.notify_ready();
-    let mut told = String::new();
+    let mut reported = String::new();
     loop {
-        let now = standing(&leadership.borrow_and_update());
-        if now != told {
-            systemd.status(&now);
-            told = now;
+        let status = status_line(&leadership.borrow_and_update());
+        if status != reported {
+            systemd.status(&status);
+            reported = status;
         }
         tokio::select! {
             () = stop.cancelled() => break,
@@ -46,7 +46,7 @@ async fn next(ticks: &mut Option<Interval>) {
 }
 
 /// Status in one line.
-fn standing(leadership: &Leadership) -> String {
+fn status_line(leadership: &Leadership) -> String {
     match &leadership.leader {
         _ if leadership.stopped => "has stopped".to_owned(),
         _ if leadership.is_self => format!("leads in term {}", leadership.term),
@@ -65,19 +65,19 @@ mod tests {
 
     use super::*;
 
-    fn heard(listener: &UnixDatagram) -> Vec<String> {
+    fn received(listener: &UnixDatagram) -> Vec<String> {
         let mut bytes = [0u8; 128];
-        let words = std::iter::from_fn(|| {
+        let messages = std::iter::from_fn(|| {
             listener
                 .recv(&mut bytes)
                 .ok()
                 .map(|count| String::from_utf8(bytes[..count].to_vec()).unwrap())
         });
-        words.collect()
+        messages.collect()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn systemd_hears_that_it_serves_what_it_is_that_it_lives_and_that_it_stops() {
+    async fn systemd_is_notified_of_readiness_status_liveness_and_stop() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("notify");
         let listener = UnixDatagram::bind(&path).unwrap();
@@ -86,11 +86,11 @@ mod tests {
         let systemd = Systemd::at(path.as_os_str(), Some(patience)).unwrap();
         let (change, leadership) = watch::channel(Leadership::default());
         let stop = CancellationToken::new();
-        let telling = tokio::spawn(notify(systemd, leadership, stop.clone()));
+        let notifier = tokio::spawn(notify(systemd, leadership, stop.clone()));
         tokio::time::sleep(patience / 2).await;
         let waits = "STATUS=knows no leader: the replica is isolated, or the group has no majority";
         assert_eq!(
-            heard(&listener),
+            received(&listener),
             ["READY=1", waits, "WATCHDOG=1", "WATCHDOG=1"]
         );
 
@@ -101,7 +101,10 @@ mod tests {
             ..Leadership::default()
         });
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(heard(&listener), ["STATUS=follows replica 2 at node2:7400"]);
+        assert_eq!(
+            received(&listener),
+            ["STATUS=follows replica 2 at node2:7400"]
+        );
 
         change.send_replace(Leadership {
             leader,
@@ -111,10 +114,10 @@ mod tests {
             stopped: false,
         });
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(heard(&listener), ["STATUS=leads in term 8"]);
+        assert_eq!(received(&listener), ["STATUS=leads in term 8"]);
 
         stop.cancel();
-        telling.await.unwrap();
-        assert_eq!(heard(&listener), ["STOPPING=1"]);
+        notifier.await.unwrap();
+        assert_eq!(received(&listener), ["STOPPING=1"]);
     }
 }

@@ -160,7 +160,7 @@ fn retryable(failed: &Status) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_has_lost_its_majority_says_so_before_the_request_is_over() {
+async fn a_leader_without_a_majority_reports_it_before_the_requests_deadline() {
     let mut group = Group::start().await;
     let left = group.leader().await;
     leave_alone(&mut group, left).await;
@@ -183,7 +183,7 @@ async fn a_leader_that_has_lost_its_majority_says_so_before_the_request_is_over(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_that_is_left_alone_says_so_and_is_not_healthy() {
+async fn an_isolated_follower_reports_it_and_is_not_healthy() {
     let mut group = Group::start().await;
     let left = group.follower().await;
     let client = group.client(left);
@@ -204,7 +204,7 @@ async fn a_follower_that_is_left_alone_says_so_and_is_not_healthy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silence_counts_on_where_the_killed_leader_left_off() {
+async fn a_new_leader_continues_the_silence_measured_by_the_killed_one() {
     let mut group = Group::start().await;
     let worker = worker_of(&group, 1).await;
     eventually("heartbeats are acknowledged", async || {
@@ -240,7 +240,7 @@ fn wall_ms() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_goes_on_at_another_replica_without_a_gap() {
+async fn a_watch_continues_at_another_replica_without_a_gap() {
     let mut group = Group::start().await;
     let leader = group.leader().await;
     let mut seen = Vec::new();
@@ -305,7 +305,7 @@ async fn a_watch_goes_on_at_another_replica_without_a_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_stream_speaks_for_a_host() {
+async fn a_second_worker_of_a_connected_host_is_refused() {
     let group = Group::start().await;
     let older = worker_of(&group, 1).await;
     let options = WorkerOptions {
@@ -313,14 +313,14 @@ async fn one_stream_speaks_for_a_host() {
         first_gpu: 900,
         ..WorkerOptions::host(1)
     };
-    let stranger = FakeWorker::start(options, group.addresses());
+    let other = FakeWorker::start(options, group.addresses());
     let rejected = eventually("another worker of the same name is refused", async || {
-        stranger.look(|seen| seen.rejected.clone())
+        other.look(|seen| seen.rejected.clone())
     })
     .await;
     assert_eq!(rejected.reason, "HOST_IDENTITY_TAKEN");
     assert!(rejected.retry, "the other one may stop");
-    drop(stranger);
+    drop(other);
 
     let options = WorkerOptions {
         incarnation: 2,
@@ -349,7 +349,7 @@ async fn one_stream_speaks_for_a_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_refused_by_name_at_every_replica() {
+async fn invalid_requests_are_refused_by_field_at_every_replica() {
     let group = Group::start().await;
     for id in group.alive() {
         let client = group.client(id);
@@ -387,7 +387,7 @@ async fn what_is_wrong_is_refused_by_name_at_every_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_leader_hands_over_and_keeps_its_word() {
+async fn a_stopped_leader_transfers_leadership_and_keeps_acknowledged_writes() {
     let mut group = Group::start().await;
     let leader = group.leader().await;
     let submitted = group
@@ -442,7 +442,7 @@ fn block_of_only_host(force: bool) -> v1::BlockRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_whose_caller_goes_away_is_on_record() {
+async fn a_write_whose_caller_goes_away_is_audited() {
     let mut group = Group::start().await;
     let survivor = group.follower().await;
     for id in group.alive() {
@@ -543,7 +543,7 @@ async fn a_blocked_host_takes_no_work_and_the_job_knows_why_it_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn output_reaches_a_slow_reader_whole_through_a_follower() {
+async fn a_slow_reader_receives_complete_output_through_a_follower() {
     let group = Group::start().await;
     let _worker = worker_of(&group, 1).await;
     let follower = group.follower().await;
@@ -629,7 +629,7 @@ async fn an_injected_fault_takes_out_its_gpu_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_tell_who_leads() {
+async fn metrics_show_the_leader() {
     let group = Group::start().await;
     let page = group.metrics(group.leader().await).await;
     for name in [
@@ -658,7 +658,9 @@ async fn every_call_is_counted_by_its_method_and_answer() {
     client.status(Consistency::Linearizable).await.unwrap();
     client.submit(REQUEST, job("counted", 1)).await.unwrap();
     assert_eq!(client.phase(4_000).await, None, "there is no such job");
-    let made_up = client.call_made_up("/muster.v1.JobService/Made-Up").await;
+    let made_up = client
+        .call_unknown_method("/muster.v1.JobService/Made-Up")
+        .await;
     assert_eq!(made_up.unwrap_err().code(), Code::Unimplemented);
 
     let page = group.metrics(leader).await;
@@ -682,7 +684,7 @@ async fn every_call_is_counted_by_its_method_and_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_takes_no_message_that_is_for_another_one_or_for_another_cluster() {
+async fn a_replica_rejects_messages_for_another_replica_or_cluster() {
     let group = Group::start().await;
     let leader = group.leader().await;
     let mut peer = group.client(leader).peer();
@@ -786,7 +788,7 @@ async fn a_replica_that_lost_its_data_does_not_serve() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_status_tells_how_long_each_replica_has_been_silent() {
+async fn the_status_shows_how_long_each_replica_has_been_silent() {
     let mut group = Group::start().await;
     let leader = group.leader().await;
     let client = group.client(leader);

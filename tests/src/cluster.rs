@@ -154,8 +154,8 @@ impl Cluster {
 
     /// A command for this cluster, to be started by the test.
     #[must_use]
-    pub fn command(&self, words: &[&str]) -> tokio::process::Command {
-        let mut command = muster(words);
+    pub fn command(&self, args: &[&str]) -> tokio::process::Command {
+        let mut command = muster(args);
         command
             .env("MUSTER_ADDR", self.addresses.join(","))
             .current_dir(self.own.path());
@@ -163,13 +163,13 @@ impl Cluster {
     }
 
     /// Runs a command on the cluster to its end.
-    pub async fn muster(&self, words: &[&str]) -> Run {
-        Run::of(self.command(words), "").await
+    pub async fn muster(&self, args: &[&str]) -> Run {
+        Run::of(self.command(args), "").await
     }
 
     /// Runs a command on the cluster with this standard input.
-    pub async fn muster_reading(&self, words: &[&str], input: &str) -> Run {
-        Run::of(self.command(words), input).await
+    pub async fn muster_reading(&self, args: &[&str], input: &str) -> Run {
+        Run::of(self.command(args), input).await
     }
 
     /// Creates a file in the working directory of commands.
@@ -209,7 +209,7 @@ impl Cluster {
             settings.remove("metrics_listen");
         }
         edit(&mut settings);
-        let member = self.workers[0].beside(&folder, name, &settings);
+        let member = self.workers[0].sibling(&folder, name, &settings);
         self.workers.push(member);
         self.workers.len() - 1
     }
@@ -248,7 +248,7 @@ impl Cluster {
         settings["bootstrap"] = false.into();
         settings["metrics_listen"] = Value::Null;
         settings["data_dir"] = folder.join("data").to_str().unwrap().into();
-        let member = self.replicas[0].beside(&folder, &name, &settings);
+        let member = self.replicas[0].sibling(&folder, &name, &settings);
         self.replicas.push(member);
         self.addresses.push(address);
         self.replicas.len() - 1

@@ -78,10 +78,10 @@ impl Run {
 
 /// The command line, isolated from the environment of the test.
 #[must_use]
-pub fn muster(words: &[&str]) -> Command {
+pub fn muster(args: &[&str]) -> Command {
     let mut command = Command::new(muster_binary());
     command
-        .args(words)
+        .args(args)
         .env_clear()
         .env("USER", "ada")
         .env("PATH", std::env::var_os("PATH").unwrap_or_default());

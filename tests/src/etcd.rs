@@ -17,10 +17,10 @@ use crate::processes::{is_alive, kill};
 /// Whether `etcd` and `etcdctl` can be run here (Debian: `etcd-server` and `etcd-client`).
 #[must_use]
 pub fn has_etcd() -> bool {
-    let runs = |program: &str, word: &str| {
+    let runs = |program: &str, argument: &str| {
         let mut command = Command::new(program);
         let quiet = command
-            .arg(word)
+            .arg(argument)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         quiet.status().is_ok_and(|status| status.success())
@@ -151,7 +151,7 @@ impl EtcdServer {
     /// # Panics
     /// If it cannot be run.
     #[must_use]
-    pub fn ctl(&self, words: &[&str]) -> Option<String> {
+    pub fn ctl(&self, args: &[&str]) -> Option<String> {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args([
             "--endpoints",
@@ -167,7 +167,7 @@ impl EtcdServer {
                 command.arg(option).arg(self.file(file));
             }
         }
-        let output = command.args(words).output().unwrap();
+        let output = command.args(args).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         output.status.success().then_some(text)
     }

@@ -46,7 +46,7 @@ impl Member {
     }
 
     /// A member of the same role with its own settings, in a new folder; not started.
-    pub(crate) fn beside(&self, folder: &Path, name: &str, settings: &Value) -> Self {
+    pub(crate) fn sibling(&self, folder: &Path, name: &str, settings: &Value) -> Self {
         fs::create_dir_all(folder).unwrap();
         let config = folder.join("config.json");
         fs::write(&config, settings.to_string()).unwrap();

@@ -53,9 +53,9 @@ pub fn variable_of(pid: i32, name: &str) -> Option<String> {
 }
 
 /// The command line of a process as text; empty if it is not running.
-pub(crate) fn words_of(pid: i32) -> String {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&words).replace('\0', " ")
+pub(crate) fn command_line_of(pid: i32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ")
 }
 
 /// Live processes whose command line or environment contains this path.
@@ -81,9 +81,9 @@ pub(crate) fn in_folder(folder: &Path) -> Vec<i32> {
 }
 
 fn mentions(pid: i32, texts: &[&[u8]]) -> bool {
-    let mut words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    words.extend(fs::read(format!("/proc/{pid}/environ")).unwrap_or_default());
+    let mut bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    bytes.extend(fs::read(format!("/proc/{pid}/environ")).unwrap_or_default());
     texts
         .iter()
-        .all(|text| words.windows(text.len()).any(|window| window == *text))
+        .all(|text| bytes.windows(text.len()).any(|window| window == *text))
 }

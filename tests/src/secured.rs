@@ -102,10 +102,10 @@ impl SecuredCluster {
     ///
     /// # Panics
     /// If that fails.
-    pub async fn cert(&self, words: &[&str]) {
+    pub async fn cert(&self, args: &[&str]) {
         let folder = self.folder.path().to_str().unwrap();
-        let words = [&["cert"], words, &["--folder", folder]].concat();
-        drop(Run::of(muster(&words), "").await.ok());
+        let args = [&["cert"], args, &["--folder", folder]].concat();
+        drop(Run::of(muster(&args), "").await.ok());
     }
 
     /// A file of the cluster's folder, by its name.
@@ -141,8 +141,8 @@ impl SecuredCluster {
     }
 
     /// The command line with a token, or with a replica's certificate if there is none.
-    pub async fn muster(&self, token: Option<&Token>, words: &[&str]) -> Run {
-        let mut command = muster(words);
+    pub async fn muster(&self, token: Option<&Token>, args: &[&str]) -> Run {
+        let mut command = muster(args);
         command.env("MUSTER_ADDR", self.addresses.join(","));
         command.env("MUSTER_CACERT", self.file("ca.pem"));
         match token {
@@ -158,9 +158,9 @@ impl SecuredCluster {
     ///
     /// # Panics
     /// If the cluster refuses.
-    pub async fn add_user(&self, words: &[&str]) -> Token {
-        let words = [&["user", "add"], words, &["--quiet"]].concat();
-        Token::new(&self.muster(None, &words).await.ok())
+    pub async fn add_user(&self, args: &[&str]) -> Token {
+        let args = [&["user", "add"], args, &["--quiet"]].concat();
+        Token::new(&self.muster(None, &args).await.ok())
     }
 
     /// Everything that the processes of the cluster wrote to their logs and data, as bytes.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::cluster_folder::sweep;
 use crate::note::note;
-use crate::processes::{in_folder, words_of};
+use crate::processes::{command_line_of, in_folder};
 
 /// Maximum lifetime of a cluster, and of a command in a test. The slowest test holds a cluster for about a
 /// minute on two cores.
@@ -44,7 +44,7 @@ impl Watchdog {
                 ));
                 show_logs(&folder);
                 for pid in in_folder(&folder) {
-                    note(&format!("runs: {pid} {}", words_of(pid)));
+                    note(&format!("runs: {pid} {}", command_line_of(pid)));
                 }
                 sweep(&folder);
             }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_test_waits_for_ends_with_its_limit() {
+    fn the_processes_of_a_cluster_are_killed_at_its_time_limit() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = process_of(folder.path());
         let watchdog = Watchdog::over_for(Duration::from_millis(50), folder.path().to_owned());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_is_over_is_watched_no_more() {
+    fn dropping_a_watchdog_ends_its_watch() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = process_of(folder.path());
         let limit = Duration::from_secs(1);

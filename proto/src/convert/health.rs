@@ -19,8 +19,8 @@ use crate::v1;
 /// Bits of the second half of a cluster's number.
 const CLUSTER_BITS: u32 = 16;
 
-/// Values transmitted as words.
-macro_rules! words {
+/// Values transmitted by name.
+macro_rules! transmit_by_name {
     ($($kind:ty),+) => {$(
         impl Twin<String> for $kind {
             fn to_wire(&self) -> String {
@@ -37,7 +37,7 @@ macro_rules! words {
     )+};
 }
 
-words!(
+transmit_by_name!(
     Severity,
     Phase,
     DeviceAction,

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_text_is_hashed_and_stays_the_same_for_ever() {
+    fn any_other_text_is_hashed_to_a_stable_request_id() {
         let id = request_id("request_id", "nightly-2026-11-21").unwrap();
         assert_eq!(id, request_id("request_id", "nightly-2026-11-21").unwrap());
         assert_ne!(id, request_id("request_id", "nightly-2026-11-22").unwrap());
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_endless_request_ids_are_refused_by_name() {
+    fn empty_and_overlong_request_ids_are_refused_by_name() {
         for text in [String::new(), "x".repeat(NAME_BYTES_MAX + 1)] {
             assert_eq!(
                 request_id("request_id", &text).unwrap_err().field,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_gpu_is_quoted_but_not_endlessly() {
+    fn an_invalid_gpu_is_quoted_up_to_a_limit() {
         let error = gpu_uuid("gpu", &"é".repeat(1_000)).unwrap_err();
         assert!(error.rule.len() < 200, "{error}");
     }

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn no_tasks_and_a_billion_tasks_are_refused_by_field() {
+    fn zero_tasks_and_a_billion_tasks_are_refused_by_field() {
         for count in [0, 1_000_000_000] {
             let mut request = submission("hello");
             request.spec.as_mut().unwrap().groups[0].count = Some(count);

@@ -200,7 +200,7 @@ impl<M: StateMachine, R: Runtime> RaftStateMachine<Types<M, R>> for Applier<M, R
         if let (Some(observer), Some(last)) = (&self.parts.observer, &meta.last_log_id) {
             observer.installed(last.index, &self.parts.shared.read().state);
         }
-        drop_elsewhere::<R, _>(old);
+        drop_on_blocking_thread::<R, _>(old);
         Ok(())
     }
 
@@ -247,7 +247,7 @@ fn digest_of<M: StateMachine>(entry: &Entry<M>) -> u64 {
     }
 }
 
-fn drop_elsewhere<R: Runtime, T: Send + 'static>(value: T) {
+fn drop_on_blocking_thread<R: Runtime, T: Send + 'static>(value: T) {
     let dropping = R::spawn_blocking(move || drop(value));
     detach::<R>(async move {
         if let Err(error) = dropping.await {

@@ -76,7 +76,7 @@ pub(crate) struct BatcherParts<M: StateMachine, R: Runtime> {
 }
 
 /// Event that woke the loop.
-enum Woken<M: StateMachine, R: Runtime> {
+enum WakeReason<M: StateMachine, R: Runtime> {
     Proposals(usize),
     Finished(Finished<M, R>),
     Leadership,
@@ -104,10 +104,10 @@ impl<M: StateMachine, R: Runtime> Batcher<M, R> {
     pub(crate) async fn run(mut self) {
         loop {
             match self.wake().await {
-                Woken::Proposals(0) | Woken::Closed => break,
-                Woken::Proposals(_) => {}
-                Woken::Finished((ticket, result)) => self.finish(ticket, result),
-                Woken::Leadership => {
+                WakeReason::Proposals(0) | WakeReason::Closed => break,
+                WakeReason::Proposals(_) => {}
+                WakeReason::Finished((ticket, result)) => self.finish(ticket, result),
+                WakeReason::Leadership => {
                     if self.check_leadership() {
                         break;
                     }
@@ -122,19 +122,19 @@ impl<M: StateMachine, R: Runtime> Batcher<M, R> {
         self.fail_queue(|| ProposeError::Stopped);
     }
 
-    async fn wake(&mut self) -> Woken<M, R> {
+    async fn wake(&mut self) -> WakeReason<M, R> {
         let room = self.queue.is_empty();
         let mut received = Vec::new();
         let limit = self.limits.entry_commands_max;
         let woken = tokio::select! {
             biased;
             changed = self.leadership.changed() => match changed {
-                Ok(()) => Woken::Leadership,
-                Err(_) => Woken::Closed,
+                Ok(()) => WakeReason::Leadership,
+                Err(_) => WakeReason::Closed,
             },
-            Some(finished) = self.finishing.next() => Woken::Finished(finished),
+            Some(finished) = self.finishing.next() => WakeReason::Finished(finished),
             count = self.incoming.recv_many(&mut received, limit), if room => {
-                Woken::Proposals(count)
+                WakeReason::Proposals(count)
             }
         };
         self.queue.extend(received);

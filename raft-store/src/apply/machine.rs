@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_read_from_a_snapshot_goes_on_as_the_original() {
+    fn a_machine_restored_from_a_snapshot_continues_like_the_original() {
         let mut original = State::default();
         let began = Command::LeadershipStarted {
             replica: ReplicaId(1),

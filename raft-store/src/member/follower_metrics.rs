@@ -51,24 +51,24 @@ impl ReportedFollowers {
             // Answers received in an earlier term of leadership do not count in this one.
             self.since_ms.values_mut().for_each(|since| *since = now_ms);
         }
-        let mut told: Vec<FollowerMetrics> = followers
+        let mut reported: Vec<FollowerMetrics> = followers
             .iter()
-            .map(|follower| self.told(follower, now_ms))
+            .map(|follower| self.metrics_of(follower, now_ms))
             .collect();
         let present: BTreeSet<u64> = followers.iter().map(|follower| follower.id).collect();
         let gone = self.since_ms.keys().filter(|id| !present.contains(id));
-        told.extend(gone.map(|id| FollowerMetrics::zero(*id)));
+        reported.extend(gone.map(|id| FollowerMetrics::zero(*id)));
         self.since_ms.retain(|id, _| present.contains(id));
-        told
+        reported
     }
 
-    fn told(&mut self, follower: &FollowerStatus, now_ms: u64) -> FollowerMetrics {
+    fn metrics_of(&mut self, follower: &FollowerStatus, now_ms: u64) -> FollowerMetrics {
         let since_ms = *self.since_ms.entry(follower.id).or_insert(now_ms);
-        let unheard_ms = now_ms.saturating_sub(since_ms);
+        let since_first_report_ms = now_ms.saturating_sub(since_ms);
         FollowerMetrics {
             id: follower.id,
             lag_entries: follower.lag_entries,
-            silence_ms: follower.last_answer_ago_ms.unwrap_or(unheard_ms),
+            silence_ms: follower.last_answer_ago_ms.unwrap_or(since_first_report_ms),
         }
     }
 }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_answers_a_new_leader_is_silent_since_it_leads() {
+    fn a_follower_that_never_answered_is_silent_since_the_leadership_began() {
         let mut followers = ReportedFollowers::default();
         let all = [follower(2, Some(40)), follower(3, None)];
         assert_eq!(
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_no_more_is_told_of_once_as_nothing() {
+    fn a_former_follower_is_reported_once_with_zeros() {
         let mut followers = ReportedFollowers::default();
         let silent = [follower(2, Some(90_000)), follower(3, None)];
         followers.report(1, 0, &silent);

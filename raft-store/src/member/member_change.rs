@@ -97,7 +97,7 @@ pub struct Force(pub bool);
 /// The leader's view for planning a change.
 struct PlanningContext<'a> {
     status: &'a Status,
-    heard_ms_max: u64,
+    silence_ms_max: u64,
     voters: BTreeSet<u64>,
 }
 
@@ -116,7 +116,7 @@ impl Status {
     ) -> Result<ChangePlan, MembershipError> {
         let view = PlanningContext {
             status: self,
-            heard_ms_max: timings.successor_silence_ms_max(),
+            silence_ms_max: timings.successor_silence_ms_max(),
             voters: self.voters.iter().map(|voter| voter.id).collect(),
         };
         if self.membership_is_changing {
@@ -237,11 +237,11 @@ impl PlanningContext<'_> {
     /// Both sets of voters need a live majority: the change commits with both of them or not at all.
     fn change_voters(&self, voters: BTreeSet<u64>) -> Result<ChangePlan, MembershipError> {
         for set in [&self.voters, &voters] {
-            let heard = set.iter().filter(|id| self.is_heard(**id)).count();
-            if heard <= set.len() / 2 {
+            let responsive = set.iter().filter(|id| self.is_responsive(**id)).count();
+            if responsive <= set.len() / 2 {
                 return Err(MembershipError::VotersSilent {
                     voters: set.iter().copied().collect(),
-                    heard,
+                    responsive,
                 });
             }
         }
@@ -252,12 +252,12 @@ impl PlanningContext<'_> {
         })
     }
 
-    fn is_heard(&self, id: u64) -> bool {
+    fn is_responsive(&self, id: u64) -> bool {
         let followers = &self.status.followers;
         id == self.status.replica_id
             || followers
                 .iter()
-                .any(|follower| follower.id == id && follower.is_responsive(self.heard_ms_max))
+                .any(|follower| follower.id == id && follower.is_responsive(self.silence_ms_max))
     }
 
     /// Checks that a learner answers and is nearly up to date.
@@ -268,7 +268,7 @@ impl PlanningContext<'_> {
         let followers = &self.status.followers;
         let follower = followers.iter().find(|follower| follower.id == id);
         match follower {
-            Some(follower) if follower.is_responsive(self.heard_ms_max) => {
+            Some(follower) if follower.is_responsive(self.silence_ms_max) => {
                 if follower.lag_entries > PROMOTION_LAG_ENTRIES_MAX {
                     return Err(MembershipError::LearnerLags {
                         id,
@@ -280,7 +280,7 @@ impl PlanningContext<'_> {
             _ => Err(MembershipError::LearnerSilent {
                 id,
                 last_heartbeat_age_ms: follower.and_then(|follower| follower.last_answer_ago_ms),
-                silence_ms_max: self.heard_ms_max,
+                silence_ms_max: self.silence_ms_max,
             }),
         }
     }
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_request_is_done_already() {
+    fn a_repeated_request_changes_nothing() {
         let status = group(&[1, 2, 4], &[5], &[]);
         for change in [
             MemberChange::Add(Peer::new(5, "host-5:1")),
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_learner_is_promoted_only_when_it_is_heard_and_level() {
+    fn a_learner_is_promoted_only_when_it_answers_and_has_caught_up() {
         let mut status = group(&[1, 2, 3], &[4], &[]);
         let promotion = MemberChange::Promote(4);
         assert_eq!(voters(&status, &promotion), [1, 2, 3, 4]);
@@ -443,15 +443,21 @@ mod tests {
     }
 
     #[test]
-    fn majorities_before_and_after_a_change_must_be_heard() {
+    fn majorities_of_the_old_and_the_new_voters_must_answer() {
         // 1 and 4 would be a majority afterwards, but the voters before the change have none.
         let status = group(&[1, 2, 3], &[4], &[2, 3]);
-        let told = refusal(&status, &MemberChange::Replace { old: 3, new: 4 });
-        assert!(told.contains("only 1 of the voters 1, 2, 3"), "{told}");
+        let message = refusal(&status, &MemberChange::Replace { old: 3, new: 4 });
+        assert!(
+            message.contains("only 1 of the voters 1, 2, 3"),
+            "{message}"
+        );
         // Two of four voters are not a majority.
         let status = group(&[1, 2, 3, 4], &[5], &[3, 4]);
-        let told = refusal(&status, &MemberChange::Promote(5));
-        assert!(told.contains("only 2 of the voters 1, 2, 3, 4"), "{told}");
+        let message = refusal(&status, &MemberChange::Promote(5));
+        assert!(
+            message.contains("only 2 of the voters 1, 2, 3, 4"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -35,11 +35,11 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
 
     /// Asks a member for its identity, with retries, because it may still be starting.
     async fn query_identity(&self, peer: &Peer) -> Result<HelloResponse, MembershipError> {
-        let stranger = Node {
+        let unidentified = Node {
             address: peer.address.clone(),
             incarnation: 0,
         };
-        let client = self.network.client(peer.id, &stranger);
+        let client = self.network.client(peer.id, &unidentified);
         let deadline = <R::Instant as openraft::Instant>::now() + self.patience();
         loop {
             match client.hello().await {

@@ -27,7 +27,7 @@ const SILENT_TIMEOUTS: u64 = 4;
 pub(crate) struct RemovalDetector<M: StateMachine, R: Runtime> {
     raft: Raft<Types<M, R>, Applier<M, R>>,
     network: Network,
-    standing: DataAcceptance,
+    acceptance: DataAcceptance,
     timings: Timings,
 }
 
@@ -40,7 +40,7 @@ impl<M: StateMachine, R: Runtime> RemovalDetector<M, R> {
         Self {
             raft: raft.clone(),
             network: network.clone(),
-            standing: network.identity.standing.clone(),
+            acceptance: network.identity.acceptance.clone(),
             timings,
         }
     }
@@ -49,7 +49,7 @@ impl<M: StateMachine, R: Runtime> RemovalDetector<M, R> {
     pub(crate) async fn run(self) {
         let pause = Duration::from_millis(SILENT_TIMEOUTS * self.timings.election_ms_max);
         let receiver = self.raft.metrics();
-        let mut heard = self.standing.leader_message_count();
+        let mut last_count = self.acceptance.leader_message_count();
         let mut was_member = false;
         loop {
             R::sleep(pause).await;
@@ -58,10 +58,10 @@ impl<M: StateMachine, R: Runtime> RemovalDetector<M, R> {
                 return;
             }
             let is_member = metrics.membership_config.get_node(&metrics.id).is_some();
-            let now = self.standing.leader_message_count();
-            let is_silent = now == heard && metrics.state != ServerState::Leader;
-            heard = now;
-            let told = if was_member && !is_member {
+            let count = self.acceptance.leader_message_count();
+            let is_silent = count == last_count && metrics.state != ServerState::Leader;
+            last_count = count;
+            let removal = if was_member && !is_member {
                 without_this(&metrics)
             } else if is_member && is_silent {
                 self.ask(&metrics).await
@@ -69,9 +69,9 @@ impl<M: StateMachine, R: Runtime> RemovalDetector<M, R> {
                 None
             };
             was_member |= is_member;
-            if let Some(removal) = told {
+            if let Some(removal) = removal {
                 log_removed(metrics.id, &removal);
-                self.standing.record_removal(removal);
+                self.acceptance.record_removal(removal);
                 return;
             }
         }
@@ -93,8 +93,8 @@ impl<M: StateMachine, R: Runtime> RemovalDetector<M, R> {
         });
         // Unreachable members are skipped: they contribute nothing.
         let answers = join_all(asked).await.into_iter().flatten();
-        let told = answers.filter_map(|answer| removal(metrics.id, own_index, &answer));
-        told.max_by_key(|removal| removal.index)
+        let removals = answers.filter_map(|answer| removal(metrics.id, own_index, &answer));
+        removals.max_by_key(|removal| removal.index)
     }
 }
 
@@ -166,14 +166,14 @@ mod tests {
 
     #[test]
     fn only_a_later_membership_without_this_replica_removes_it() {
-        let told = |index, members: &[u64]| removal(3, 10, &answer(index, members)).is_some();
-        assert!(told(Some(11), &[1, 2, 4]));
-        assert!(!told(Some(11), &[1, 2, 3]));
+        let is_removed = |index, members: &[u64]| removal(3, 10, &answer(index, members)).is_some();
+        assert!(is_removed(Some(11), &[1, 2, 4]));
+        assert!(!is_removed(Some(11), &[1, 2, 3]));
         // A membership older than the own one predates this replica's admission.
-        assert!(!told(Some(10), &[1, 2]));
-        assert!(!told(Some(9), &[1, 2]));
+        assert!(!is_removed(Some(10), &[1, 2]));
+        assert!(!is_removed(Some(9), &[1, 2]));
         // An older build does not report it, and a new replica knows no members.
-        assert!(!told(None, &[]));
-        assert!(!told(Some(11), &[]));
+        assert!(!is_removed(None, &[]));
+        assert!(!is_removed(Some(11), &[]));
     }
 }

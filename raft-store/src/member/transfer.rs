@@ -137,13 +137,13 @@ mod tests {
             lag_entries,
             last_answer_ago_ms: last_heartbeat_age_ms,
         };
-        let told = |follower: Option<FollowerStatus>| {
+        let refusal = |follower: Option<FollowerStatus>| {
             let result = fitness(follower.as_ref(), 2, 500);
             result.err().map(|error| error.to_string())
         };
-        assert_eq!(told(Some(follower(256, Some(500)))), None);
+        assert_eq!(refusal(Some(follower(256, Some(500)))), None);
         assert_eq!(
-            told(Some(follower(257, Some(0)))).as_deref(),
+            refusal(Some(follower(257, Some(0)))).as_deref(),
             Some(
                 "replica 2 is 257 log entries behind, more than the 256 allowed to take over \
                  (SUCCESSOR_LAG_ENTRIES_MAX): wait until it has caught up, or name another replica"
@@ -151,10 +151,13 @@ mod tests {
         );
         let silent = "replica 2 last answered 501 ms ago, more than the 500 ms allowed to take over \
                       (5 heartbeats): name another replica, or bring it back first";
-        assert_eq!(told(Some(follower(0, Some(501)))).as_deref(), Some(silent));
-        let unheard = "replica 2 has not answered this leader within the 500 ms required to take over \
+        assert_eq!(
+            refusal(Some(follower(0, Some(501)))).as_deref(),
+            Some(silent)
+        );
+        let no_answer = "replica 2 has not answered this leader within the 500 ms required to take over \
                        (5 heartbeats): name another replica, or bring it back first";
-        assert_eq!(told(Some(follower(0, None))).as_deref(), Some(unheard));
-        assert_eq!(told(None).as_deref(), Some(unheard));
+        assert_eq!(refusal(Some(follower(0, None))).as_deref(), Some(no_answer));
+        assert_eq!(refusal(None).as_deref(), Some(no_answer));
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct DataAcceptance(Arc<AcceptanceState>);
 #[derive(Debug, Default)]
 struct AcceptanceState {
     owner: AtomicU8,
-    words_of_leaders: AtomicU64,
+    leader_messages: AtomicU64,
     removal: OnceLock<Removal>,
 }
 
@@ -52,12 +52,12 @@ impl DataAcceptance {
 
     /// Records entries, a snapshot chunk or a heartbeat from a leader.
     pub(crate) fn record_leader_message(&self) {
-        self.0.words_of_leaders.fetch_add(1, Ordering::Relaxed);
+        self.0.leader_messages.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Number of messages from leaders; an unchanged number means silence.
     pub(crate) fn leader_message_count(&self) -> u64 {
-        self.0.words_of_leaders.load(Ordering::Relaxed)
+        self.0.leader_messages.load(Ordering::Relaxed)
     }
 
     /// Records that the group has removed this replica. The first report wins.
@@ -81,18 +81,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_refusal_tells_and_a_message_of_its_own_ends_it() {
-        let standing = DataAcceptance::default();
-        assert!(!standing.is_disowned());
+    fn only_the_first_refusal_proves_replacement_and_an_accepted_message_ends_it() {
+        let acceptance = DataAcceptance::default();
+        assert!(!acceptance.is_disowned());
         assert_eq!(
-            (standing.record_refused(), standing.record_refused()),
+            (acceptance.record_refused(), acceptance.record_refused()),
             (true, false)
         );
-        assert!(standing.is_disowned());
-        standing.record_accepted();
-        assert!(!standing.is_disowned());
+        assert!(acceptance.is_disowned());
+        acceptance.record_accepted();
+        assert!(!acceptance.is_disowned());
         // From a member that does not know yet that this replica was added again.
-        assert!(!standing.record_refused());
-        assert!(!standing.is_disowned());
+        assert!(!acceptance.record_refused());
+        assert!(!acceptance.is_disowned());
     }
 }

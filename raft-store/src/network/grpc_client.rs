@@ -244,7 +244,7 @@ mod tests {
     const NOBODY: &str = "127.0.0.1:1";
 
     #[tokio::test]
-    async fn a_peer_that_is_down_is_dialled_once_a_request_is_there() {
+    async fn an_unreachable_peer_is_dialled_when_a_request_arrives() {
         let transport = GrpcTransport::new(Dialer::new(None));
         let answer_to = |requests| {
             let peer = Peer::new(2, NOBODY.to_owned());

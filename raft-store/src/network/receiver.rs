@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_published_is_removed() {
+    fn a_received_snapshot_that_is_not_published_is_removed() {
         let folder = TempDir::new().unwrap();
         let (store, mut receiver) = receiver(folder.path());
         let whole = snapshot("one", 9);

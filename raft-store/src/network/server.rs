@@ -27,7 +27,7 @@ pub(crate) struct ServerIdentity {
     pub(crate) replica_id: u64,
     pub(crate) incarnation: u64,
     /// Whether the group accepts this replica's data, as shown by messages from members.
-    pub(crate) standing: DataAcceptance,
+    pub(crate) acceptance: DataAcceptance,
 }
 
 /// Checks requests and hands them to openraft.
@@ -307,7 +307,7 @@ fn check(identity: &ServerIdentity, request: &proto::PeerRequest) -> Result<(), 
     }
     let expected = request.to_incarnation;
     if expected != 0 && expected != identity.incarnation {
-        if identity.standing.record_refused() {
+        if identity.acceptance.record_refused() {
             log_disowned(identity, request.from);
         }
         return Err(refuse(
@@ -316,10 +316,10 @@ fn check(identity: &ServerIdentity, request: &proto::PeerRequest) -> Result<(), 
         ));
     }
     if expected != 0 {
-        identity.standing.record_accepted();
+        identity.acceptance.record_accepted();
     }
     if matches!(request.body, Some(Body::Append(_) | Body::SnapshotChunk(_))) {
-        identity.standing.record_leader_message();
+        identity.acceptance.record_leader_message();
     }
     Ok(())
 }
@@ -328,7 +328,7 @@ fn check(identity: &ServerIdentity, request: &proto::PeerRequest) -> Result<(), 
 fn log_disowned(identity: &ServerIdentity, from: u64) {
     tracing::error!(
         replica = identity.replica_id,
-        told_by = from,
+        reported_by = from,
         "the group knows this replica with other data: its data directory was lost or replaced. It takes no part in \
          the group and does not serve. Put the former data directory back and start it again; or, if that is gone, \
          remove this replica from the group and add a new one, with an id that was never used"

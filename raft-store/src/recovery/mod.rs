@@ -2,5 +2,5 @@
 
 pub mod backup;
 pub(super) mod disaster_recovery;
-pub(super) mod past;
-pub(super) mod remains;
+pub(super) mod offline_log;
+pub(super) mod state_history;

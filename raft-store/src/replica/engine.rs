@@ -57,7 +57,7 @@ pub(crate) struct RaftEngine<M: StateMachine, R: Runtime> {
     pub(crate) server: Server<M, R>,
     pub(crate) network: Network,
     /// Whether the group accepts this replica's data.
-    pub(crate) standing: DataAcceptance,
+    pub(crate) acceptance: DataAcceptance,
     /// Reason of divergence, once the replica has diverged and stopped itself.
     pub(crate) divergence: watch::Receiver<Option<String>>,
 }
@@ -167,8 +167,8 @@ impl<M: StateMachine, R: Runtime> Engine for RaftEngine<M, R> {
 
     fn status(&self) -> Status {
         let mut status = to_status(&self.metrics());
-        status.is_disowned = self.standing.is_disowned() && status.leader.is_none();
-        status.removal = self.standing.removal().cloned();
+        status.is_disowned = self.acceptance.is_disowned() && status.leader.is_none();
+        status.removal = self.acceptance.removal().cloned();
         if let Some(detail) = &*self.divergence.borrow() {
             status.stopped = Some(detail.clone());
         }
@@ -281,8 +281,8 @@ pub(crate) fn followers<M: StateMachine, R: Runtime>(
     let next = metrics.last_log_index.map_or(0, |index| index + 1);
     let replication = metrics.replication.iter().flatten();
     let last_heartbeat_age_ms = |id: &u64| {
-        let heard = metrics.heartbeat.as_ref()?.get(id)?.as_ref()?;
-        Some(u64::try_from(heard.elapsed().as_millis()).unwrap_or(u64::MAX))
+        let sent_at = metrics.heartbeat.as_ref()?.get(id)?.as_ref()?;
+        Some(u64::try_from(sent_at.elapsed().as_millis()).unwrap_or(u64::MAX))
     };
     replication
         .filter(|(id, _)| **id != metrics.id)
@@ -300,10 +300,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_short_of_a_majority_says_who_answered() {
-        let told = |got: &[u64]| describe_answers(&got.iter().copied().collect(), 1);
-        assert_eq!(told(&[1]), "no other replica answered");
-        assert_eq!(told(&[3, 1]), "only replica 3 answered");
-        assert_eq!(told(&[4, 1, 2]), "only replicas 2, 4 answered");
+    fn a_missing_majority_is_described_by_the_replicas_that_answered() {
+        let described = |got: &[u64]| describe_answers(&got.iter().copied().collect(), 1);
+        assert_eq!(described(&[1]), "no other replica answered");
+        assert_eq!(described(&[3, 1]), "only replica 3 answered");
+        assert_eq!(described(&[4, 1, 2]), "only replicas 2, 4 answered");
     }
 }

@@ -18,11 +18,11 @@ use crate::member::leadership::Leadership;
 use crate::member::member_change::{ChangePlan, Force, MemberChange};
 use crate::member::peer::Peer;
 use crate::recovery::backup::CapturedState;
-use crate::recovery::past::{StateHistory, StateHistoryError};
+use crate::recovery::state_history::{StateHistory, StateHistoryError};
 use crate::replica::config::{BatchLimits, Config};
 use crate::replica::engine::Engine;
+use crate::replica::environment::Environment;
 use crate::replica::log_clock::LogClock;
-use crate::replica::seams::Environment;
 use crate::replica::status::Status;
 use crate::replica::{open, telemetry};
 use crate::sim::{Observer, Runtime};
@@ -36,7 +36,7 @@ pub struct Handle<M: StateMachine> {
 pub(crate) struct Inner<M: StateMachine> {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) shared: Arc<SharedState<M>>,
-    pub(crate) past: StateHistory<M>,
+    pub(crate) history: StateHistory<M>,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) clock: LogClock,
     pub(crate) proposals: mpsc::Sender<Proposal<M>>,
@@ -70,12 +70,12 @@ impl<M: StateMachine> Handle<M> {
         open::open_in_directory(config, dialer).await
     }
 
-    /// Opens a replica on the given runtime and seams; `config.data_dir` is not used.
+    /// Opens a replica on the given runtime and environment; `config.data_dir` is not used.
     pub async fn open_on<R: Runtime>(
         config: Config,
-        seams: Environment,
+        environment: Environment,
     ) -> Result<Self, OpenError> {
-        open::open_on::<M, R>(config, seams, None).await
+        open::open_on::<M, R>(config, environment, None).await
     }
 
     /// Opens a replica as [`Handle::open_on`] does; `observer` receives every entry that is applied,
@@ -85,10 +85,10 @@ impl<M: StateMachine> Handle<M> {
     /// Those of [`Handle::open_on`].
     pub async fn open_observed<R: Runtime>(
         config: Config,
-        seams: Environment,
+        environment: Environment,
         observer: Arc<dyn Observer<M>>,
     ) -> Result<Self, OpenError> {
-        open::open_on::<M, R>(config, seams, Some(observer)).await
+        open::open_on::<M, R>(config, environment, Some(observer)).await
     }
 
     pub(crate) fn from_inner(inner: Inner<M>) -> Self {
@@ -192,7 +192,7 @@ impl<M: StateMachine> Handle<M> {
 
     /// Returns the state right after the command that produced `revision`, rebuilt from the snapshots and
     /// the log that this replica keeps. Reads the disk and replays a part of the log, which may take
-    /// seconds: call it where blocking is allowed. It is aborted once `lasts`, which is called before every
+    /// seconds: call it where blocking is allowed. It is aborted once `may_continue`, which is called before every
     /// entry, returns false.
     ///
     /// # Errors
@@ -200,9 +200,9 @@ impl<M: StateMachine> Handle<M> {
     pub fn state_at(
         &self,
         revision: u64,
-        lasts: &dyn Fn() -> bool,
+        may_continue: &dyn Fn() -> bool,
     ) -> Result<M, StateHistoryError> {
-        self.inner.past.state_at(revision, lasts)
+        self.inner.history.state_at(revision, may_continue)
     }
 
     /// A cheap clone of the applied state, with its log position.

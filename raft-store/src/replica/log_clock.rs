@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::replica::seams::Clock;
+use crate::replica::environment::Clock;
 
 /// Clock that always advances and never goes back.
 #[derive(Clone)]
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_goes_on_while_the_wall_clock_is_set_back() {
+    async fn time_advances_while_the_wall_clock_is_set_back() {
         let wall = Arc::new(Wall(AtomicU64::new(10_000)));
         let clock = LogClock::new(Arc::clone(&wall) as _);
         assert_eq!(clock.read(0), 10_000);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_leader_goes_on_from_what_the_state_has_seen() {
+    async fn a_new_leader_continues_from_the_newest_time_in_the_state() {
         let clock = LogClock::new(Arc::new(Wall::default()));
         assert_eq!(clock.read(7_000), 7_000);
         tokio::time::advance(Duration::from_millis(40)).await;

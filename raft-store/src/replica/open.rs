@@ -24,13 +24,13 @@ use crate::network::{
     DataAcceptance, GrpcTransport, Network, Server, ServerIdentity, SnapshotReceiver,
 };
 use crate::recovery::disaster_recovery;
-use crate::recovery::past::StateHistory;
+use crate::recovery::state_history::StateHistory;
 use crate::replica::config::Config;
 use crate::replica::engine::RaftEngine;
+use crate::replica::environment::{Environment, WallClock};
 use crate::replica::handle::{Handle, Inner};
 use crate::replica::identity::{self, DirectoryLock};
 use crate::replica::log_clock::LogClock;
-use crate::replica::seams::{Environment, WallClock};
 use crate::replica::watcher::{Watcher, WatcherParts};
 use crate::sim::{Observer, ProductionRuntime, Runtime, detach};
 use crate::storage::disk::{RocksLog, SnapshotDirectory};
@@ -70,31 +70,35 @@ pub(crate) async fn open_in_directory<M: StateMachine>(
         operation: "opening the data directory".to_owned(),
         source: io::Error::other(error),
     })??;
-    let seams = Environment {
+    let environment = Environment {
         log: Arc::new(log),
         snapshots: Arc::new(snapshots),
         transport: Arc::new(GrpcTransport::new(dialer)),
         clock: Arc::new(WallClock),
         fresh_incarnation: random_incarnation(),
     };
-    open_on::<M, ProductionRuntime>(config, seams, None).await
+    open_on::<M, ProductionRuntime>(config, environment, None).await
 }
 
-/// Opens a replica on any runtime and seams, optionally with an observer.
+/// Opens a replica on any runtime and environment, optionally with an observer.
 pub(crate) async fn open_on<M: StateMachine, R: Runtime>(
     config: Config,
-    seams: Environment,
+    environment: Environment,
     observer: Option<Arc<dyn Observer<M>>>,
 ) -> Result<Handle<M>, OpenError> {
     config.validate()?;
-    let incarnation = identity::claim(&*seams.log, &config, seams.fresh_incarnation).await?;
+    let incarnation =
+        identity::claim(&*environment.log, &config, environment.fresh_incarnation).await?;
     let limits = LogLimits {
         cached_entries_max: config.cached_entries_max,
         cached_bytes_max: config.cached_bytes_max,
         read_bytes_max: config.append_bytes_max,
     };
-    let log = LogStore::<M>::open(Arc::clone(&seams.log), limits)?;
-    let store = SnapshotStore::new(Arc::clone(&seams.snapshots), config.cluster_id.clone());
+    let log = LogStore::<M>::open(Arc::clone(&environment.log), limits)?;
+    let store = SnapshotStore::new(
+        Arc::clone(&environment.snapshots),
+        config.cluster_id.clone(),
+    );
     let snapshots = Arc::new(store.keeping(config.snapshots.history_snapshots));
     let applied = load_newest::<M, R>(&snapshots).await?;
     log.check_start(applied.last)?;
@@ -109,9 +113,9 @@ pub(crate) async fn open_on<M: StateMachine, R: Runtime>(
         cluster_id: config.cluster_id.clone(),
         replica_id: config.replica_id,
         incarnation,
-        standing: DataAcceptance::default(),
+        acceptance: DataAcceptance::default(),
     };
-    start::<M, R>(config, &seams, log, parts, identity).await
+    start::<M, R>(config, &environment, log, parts, identity).await
 }
 
 /// Loads the newest snapshot, or the empty state if there is none.
@@ -139,12 +143,12 @@ async fn load_newest<M: StateMachine, R: Runtime>(
 
 async fn start<M: StateMachine, R: Runtime>(
     config: Config,
-    seams: &Environment,
+    environment: &Environment,
     log: LogStore<M>,
     parts: ApplierParts<M>,
     identity: ServerIdentity,
 ) -> Result<Handle<M>, OpenError> {
-    let network = network(&config, seams, &identity);
+    let network = network(&config, environment, &identity);
     let applier = Applier::<M, R>::new(parts.clone(), config.hash_every_entries);
     let raft_config = Arc::new(to_raft_config(&config)?);
     let raft = Raft::new(
@@ -162,7 +166,7 @@ async fn start<M: StateMachine, R: Runtime>(
     let receiver = SnapshotReceiver::new(Arc::clone(&parts.snapshots));
     let (leadership_sender, leadership) = watch::channel(Leadership::default());
     let (proposals, incoming) = mpsc::channel(config.batch.queued_proposals_max);
-    let clock = LogClock::new(Arc::clone(&seams.clock));
+    let clock = LogClock::new(Arc::clone(&environment.clock));
     let batcher = Batcher::new(BatcherParts {
         raft: raft.clone(),
         limits: config.batch,
@@ -176,7 +180,7 @@ async fn start<M: StateMachine, R: Runtime>(
     let watcher = Watcher::new(WatcherParts {
         raft: raft.clone(),
         leadership: leadership_sender,
-        standing: identity.standing.clone(),
+        acceptance: identity.acceptance.clone(),
         divergence: parts.ledger.divergence(),
         bytes_since_snapshot: Arc::clone(&parts.bytes_since_snapshot),
         timings: config.timings,
@@ -187,7 +191,7 @@ async fn start<M: StateMachine, R: Runtime>(
     detach::<R>(RemovalDetector::new(&raft, &network, config.timings).run());
     let limits = config.batch;
     let engine = RaftEngine {
-        standing: identity.standing.clone(),
+        acceptance: identity.acceptance.clone(),
         server: Server::new(identity, raft.clone(), receiver),
         config,
         raft,
@@ -195,7 +199,7 @@ async fn start<M: StateMachine, R: Runtime>(
         divergence: parts.ledger.divergence(),
     };
     Ok(Handle::from_inner(Inner {
-        past: StateHistory::new(&seams.log, &parts.snapshots, &parts.shared),
+        history: StateHistory::new(&environment.log, &parts.snapshots, &parts.shared),
         clock,
         engine: Arc::new(engine),
         shared: parts.shared,
@@ -205,10 +209,10 @@ async fn start<M: StateMachine, R: Runtime>(
     }))
 }
 
-fn network(config: &Config, seams: &Environment, identity: &ServerIdentity) -> Network {
+fn network(config: &Config, environment: &Environment, identity: &ServerIdentity) -> Network {
     Network {
         identity: identity.clone(),
-        transport: Arc::clone(&seams.transport),
+        transport: Arc::clone(&environment.transport),
         chunk_bytes: config.snapshots.chunk_bytes,
         peer_timeout: Duration::from_millis(config.peer_timeout_ms),
         append_timeout: Duration::from_millis(config.timings.election_ms_max.max(APPEND_MS_MIN)),

@@ -21,10 +21,10 @@ pub struct FollowerStatus {
 }
 
 impl FollowerStatus {
-    /// Whether the last answer is at most `heard_ms_max` milliseconds old.
-    pub fn is_responsive(&self, heard_ms_max: u64) -> bool {
+    /// Whether the last answer is at most `silence_ms_max` milliseconds old.
+    pub fn is_responsive(&self, silence_ms_max: u64) -> bool {
         self.last_answer_ago_ms
-            .is_some_and(|ago| ago <= heard_ms_max)
+            .is_some_and(|ago| ago <= silence_ms_max)
     }
 }
 
@@ -80,13 +80,13 @@ impl Status {
     }
 
     /// The best voter to transfer leadership to: the one with the smallest lag among those that answered
-    /// within `heard_ms_max` milliseconds and lag at most [`SUCCESSOR_LAG_ENTRIES_MAX`] entries. Only the
+    /// within `silence_ms_max` milliseconds and lag at most [`SUCCESSOR_LAG_ENTRIES_MAX`] entries. Only the
     /// leader can return one.
-    pub fn successor(&self, heard_ms_max: u64) -> Option<u64> {
+    pub fn successor(&self, silence_ms_max: u64) -> Option<u64> {
         let is_voter = |id: u64| self.voters.iter().any(|voter| voter.id == id);
         let fit = self.followers.iter().filter(|follower| {
             is_voter(follower.id)
-                && follower.is_responsive(heard_ms_max)
+                && follower.is_responsive(silence_ms_max)
                 && follower.lag_entries <= SUCCESSOR_LAG_ENTRIES_MAX
         });
         fit.min_by_key(|follower| (follower.lag_entries, follower.last_answer_ago_ms))
@@ -98,7 +98,7 @@ impl Status {
 mod tests {
     use super::*;
 
-    const HEARD_MS_MAX: u64 = 500;
+    const SILENCE_MS_MAX: u64 = 500;
 
     fn follower(id: u64, lag_entries: u64, last_heartbeat_age_ms: Option<u64>) -> FollowerStatus {
         FollowerStatus {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn leadership_goes_to_who_lives_and_lags_least() {
+    fn the_successor_is_the_live_voter_that_lags_least() {
         let cases = [
             // On an idle cluster a dead voter lags no more than a live one.
             (
@@ -166,7 +166,7 @@ mod tests {
         for (followers, expected) in cases {
             let status = leader(followers);
             assert_eq!(
-                status.successor(HEARD_MS_MAX),
+                status.successor(SILENCE_MS_MAX),
                 expected,
                 "{:?}",
                 status.followers

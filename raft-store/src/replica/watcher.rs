@@ -27,7 +27,7 @@ use crate::types::Types;
 pub(crate) struct WatcherParts<M: StateMachine, R: Runtime> {
     pub(crate) raft: Raft<Types<M, R>, Applier<M, R>>,
     pub(crate) leadership: watch::Sender<Leadership>,
-    pub(crate) standing: DataAcceptance,
+    pub(crate) acceptance: DataAcceptance,
     pub(crate) divergence: watch::Receiver<Option<String>>,
     pub(crate) bytes_since_snapshot: Arc<AtomicU64>,
     pub(crate) timings: Timings,
@@ -38,7 +38,7 @@ pub(crate) struct WatcherParts<M: StateMachine, R: Runtime> {
 /// The watching task of one replica.
 pub(crate) struct Watcher<M: StateMachine, R: Runtime> {
     parts: WatcherParts<M, R>,
-    /// Start of the silence interval.
+    /// Origin of the clock of the follower metrics.
     started_at: R::Instant,
     /// Number of leader messages when the last one was noticed, and its time.
     last_leader_message: (u64, R::Instant),
@@ -51,7 +51,7 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
     pub(crate) fn new(parts: WatcherParts<M, R>) -> Self {
         let began = R::Instant::now();
         Self {
-            last_leader_message: (parts.standing.leader_message_count(), began),
+            last_leader_message: (parts.acceptance.leader_message_count(), began),
             leader_known_at: began,
             parts,
             started_at: began,
@@ -64,30 +64,30 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         let mut metrics = self.parts.raft.metrics();
         let mut roles = self.parts.raft.server_metrics();
         let pause = Duration::from_millis(self.parts.timings.heartbeat_ms);
-        let mut cut_for = None;
+        let mut truncated_for = None;
         loop {
             let current = metrics.borrow_watched().clone();
             self.publish(&current);
             if current.running_state.is_err() {
                 return;
             }
-            let is_removed = self.parts.standing.removal().is_some();
+            let is_removed = self.parts.acceptance.removal().is_some();
             if is_removed || self.parts.divergence.borrow().is_some() {
                 self.stop().await;
             }
             self.snapshot_by_size().await;
             let snapshot = current.snapshot.map(|id| id.index);
-            if self.parts.policy.keeps_history() && snapshot > cut_for {
-                cut_for = snapshot;
+            if self.parts.policy.keeps_history() && snapshot > truncated_for {
+                truncated_for = snapshot;
                 self.truncate_log().await;
             }
             // A lost lease shows only as silence, so check again even without changes.
-            let look_again = R::sleep(pause);
+            let next_check = R::sleep(pause);
             let changed = if self.is_settled(&current, &roles.borrow_watched()) {
                 // Every entry changes the log's metrics several times, none of which matters here.
-                R::select2(roles.changed(), look_again).await
+                R::select2(roles.changed(), next_check).await
             } else {
-                R::select2(metrics.changed(), look_again).await
+                R::select2(metrics.changed(), next_check).await
             };
             if let Select2::First(Err(_)) = changed {
                 return self.publish_stopped(&current);
@@ -102,10 +102,10 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         metrics: &RaftMetrics<Types<M, R>>,
         roles: &RaftServerMetrics<Types<M, R>>,
     ) -> bool {
-        let is_present = metrics.state == roles.state
+        let is_current = metrics.state == roles.state
             && metrics.vote == roles.vote
             && metrics.current_leader == roles.current_leader;
-        is_present && (metrics.state != ServerState::Leader || self.has_quorum(metrics))
+        is_current && (metrics.state != ServerState::Leader || self.has_quorum(metrics))
     }
 
     fn publish(&mut self, metrics: &RaftMetrics<Types<M, R>>) {
@@ -115,8 +115,8 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         }
         let leads = metrics.state == ServerState::Leader;
         let is_self = leads && !stopped && self.has_quorum(metrics);
-        let hears_leader = self.has_live_leader();
-        let is_known = !stopped && if leads { is_self } else { hears_leader };
+        let has_live_leader = self.has_live_leader();
+        let is_known = !stopped && if leads { is_self } else { has_live_leader };
         let leader = leader_of(metrics).filter(|_| is_known);
         if leader.is_some() {
             self.leader_known_at = R::Instant::now();
@@ -154,9 +154,9 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
     /// another is elected: because of pre-vote, a partitioned replica would never learn that it is
     /// partitioned.
     fn has_live_leader(&mut self) -> bool {
-        let words = self.parts.standing.leader_message_count();
-        if words != self.last_leader_message.0 {
-            self.last_leader_message = (words, R::Instant::now());
+        let count = self.parts.acceptance.leader_message_count();
+        if count != self.last_leader_message.0 {
+            self.last_leader_message = (count, R::Instant::now());
         }
         self.last_leader_message.1.elapsed() < self.parts.timings.leader_silence_max()
     }
@@ -173,9 +173,9 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
     }
 
     fn record(&mut self, metrics: &RaftMetrics<Types<M, R>>, is_leader: bool) {
-        let is_disowned = self.parts.standing.is_disowned() && metrics.current_leader.is_none();
+        let is_disowned = self.parts.acceptance.is_disowned() && metrics.current_leader.is_none();
         telemetry::disowned(is_disowned);
-        telemetry::removed(self.parts.standing.removal().is_some());
+        telemetry::removed(self.parts.acceptance.removal().is_some());
         let membership = metrics.membership_config.membership();
         telemetry::members(
             membership.voter_ids().count(),
@@ -196,9 +196,9 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         }
         let now_ms = u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
         let term = metrics.current_term;
-        for told in self.followers.report(term, now_ms, &followers(metrics)) {
-            telemetry::follower_lag(told.id, told.lag_entries);
-            telemetry::follower_silence(told.id, told.silence_ms);
+        for follower in self.followers.report(term, now_ms, &followers(metrics)) {
+            telemetry::follower_lag(follower.id, follower.lag_entries);
+            telemetry::follower_silence(follower.id, follower.silence_ms);
         }
     }
 

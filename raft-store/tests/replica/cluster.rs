@@ -82,7 +82,7 @@ async fn leadership_is_handed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lagging_follower_is_brought_back_by_a_snapshot() {
+async fn a_lagging_follower_catches_up_by_a_snapshot() {
     let small = |config: &mut Config| {
         config.snapshots.snapshot_every_entries = 20;
         config.snapshots.keep_entries = 2;
@@ -148,7 +148,7 @@ async fn a_leader_whose_snapshot_has_decayed_sends_a_new_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_emptied_replica_rejoins_only_as_a_new_member() {
+async fn a_replica_without_its_data_rejoins_only_as_a_new_member() {
     let mut cluster = Cluster::start(|_| {}).await;
     cluster.add("a", 1).await;
     let leader = cluster.leader().await;
@@ -213,7 +213,7 @@ async fn only_members_are_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn emptied_replicas_do_not_found_a_second_group_beside_the_survivor() {
+async fn replicas_without_their_data_do_not_bootstrap_a_second_group() {
     let impatient = |config: &mut Config| config.peer_timeout_ms = 500;
     let mut cluster = Cluster::start(impatient).await;
     cluster.add("a", 1).await;

@@ -120,7 +120,7 @@ fn a_write_cut_off_by_a_crash_is_dropped_and_the_log_opens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_names_its_damaged_log_and_the_way_out() {
+async fn the_error_for_a_damaged_log_names_it_and_the_remedy() {
     let folder = TempDir::new().unwrap();
     let handle = Handle::<Counter>::open(config(1, folder.path()))
         .await

@@ -53,14 +53,14 @@ impl Group {
             keep_entries: 5,
             ..SnapshotPolicy::default()
         };
-        let seams = Environment {
+        let environment = Environment {
             log: Arc::new(MemoryLog::new()),
             snapshots,
             transport: Arc::new(self.network.clone()),
             clock: Arc::new(WallClock),
             fresh_incarnation: id,
         };
-        let opened = Handle::open_on::<ProductionRuntime>(config, seams).await;
+        let opened = Handle::open_on::<ProductionRuntime>(config, environment).await;
         let handle = opened.unwrap();
         self.network.connect(id, &handle);
         self.replicas.push(handle);
@@ -176,7 +176,7 @@ async fn a_joint_membership_left_by_a_dead_leader_is_finished_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_answers_in_a_learners_place_is_named() {
+async fn another_replica_answering_at_a_learners_address_is_named() {
     let mut group = Group::start().await;
     let leader = group.leader(&[1, 2, 3]).await;
     group.open(4).await;
@@ -190,7 +190,7 @@ async fn whoever_answers_in_a_learners_place_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_cut_off_is_not_taken_for_removed() {
+async fn an_isolated_replica_does_not_count_as_removed() {
     let mut group = Group::start().await;
     let leader = group.leader(&[1, 2, 3]).await;
     let cut = (1..=3).find(|id| *id != leader).unwrap();
@@ -312,7 +312,7 @@ impl SnapshotDisk for Slow {
 
 // Only one thread: blocking it would block everything.
 #[tokio::test]
-async fn a_snapshot_that_is_received_holds_up_nothing_while_it_is_synced() {
+async fn syncing_a_received_snapshot_delays_nothing_else() {
     let mut group = Group::start().await;
     let leader = group.leader(&[1, 2, 3]).await;
     for _ in 0..200 {
@@ -341,7 +341,7 @@ async fn a_snapshot_that_is_received_holds_up_nothing_while_it_is_synced() {
     .await;
     lets.send(()).expect("it waits for permission");
     group.learns(leader, 4).await;
-    eventually("it says that it has a snapshot", async || {
+    eventually("it reports a snapshot", async || {
         group.handle(4).status().snapshot_index
     })
     .await;

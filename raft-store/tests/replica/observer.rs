@@ -33,9 +33,9 @@ impl Observer<Counter> for Onlooker {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_onlooker_sees_every_entry_with_the_state_behind_it() {
+async fn an_observer_receives_every_entry_with_the_state_after_it() {
     let onlooker = Arc::new(Onlooker::default());
-    let seams = Environment {
+    let environment = Environment {
         log: Arc::new(MemoryLog::new()),
         snapshots: Arc::new(MemorySnapshots::new()),
         transport: Arc::new(MemoryNetwork::new()),
@@ -44,7 +44,7 @@ async fn an_onlooker_sees_every_entry_with_the_state_behind_it() {
     };
     let opened = Handle::<Counter>::open_observed::<ProductionRuntime>(
         config(1, Path::new("unused")),
-        seams,
+        environment,
         Arc::clone(&onlooker) as _,
     );
     let handle = opened.await.unwrap();

@@ -28,14 +28,14 @@ impl<M: StateMachine<Command = Add, Outcome = u64>> Group<M> {
         for id in 1..=3 {
             let mut config = config(id, Path::new("unused"));
             adjust(&mut config);
-            let seams = Environment {
+            let environment = Environment {
                 log: Arc::new(MemoryLog::new()),
                 snapshots: Arc::new(MemorySnapshots::new()),
                 transport: Arc::new(network.clone()),
                 clock: Arc::new(WallClock),
                 fresh_incarnation: id,
             };
-            let opened = Handle::<M>::open_on::<ProductionRuntime>(config, seams).await;
+            let opened = Handle::<M>::open_on::<ProductionRuntime>(config, environment).await;
             let handle = opened.unwrap();
             network.connect(id, &handle);
             replicas.push(handle);
@@ -111,7 +111,7 @@ async fn an_isolated_leader_answers_unknown_and_gives_up_leadership() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_that_hears_nobody_knows_no_leader_and_is_lost_after_a_while() {
+async fn an_isolated_follower_knows_no_leader_and_is_lost_after_a_while() {
     let group = Group::<Counter>::start(|_| {}).await;
     let leader = group.leader_but(None).await;
     let follower = (leader + 1) % 3;
@@ -137,7 +137,7 @@ async fn a_follower_that_hears_nobody_knows_no_leader_and_is_lost_after_a_while(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_hears_nobody_is_replaced() {
+async fn a_leader_that_receives_no_answers_is_replaced() {
     let group = Group::<Counter>::start(|_| {}).await;
     let old = group.leader_but(None).await;
     assert_eq!(group.add(old, "a").await, Ok(1));
@@ -203,7 +203,7 @@ async fn leadership_is_not_handed_to_a_dead_voter() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_that_gets_lost_ends_with_an_election() {
+async fn a_lost_leadership_transfer_ends_with_an_election() {
     let group = Group::<Counter>::start(|_| {}).await;
     let leader = group.leader_but(None).await;
     assert_eq!(group.add(leader, "a").await, Ok(1));

@@ -46,8 +46,8 @@ async fn backup() -> Backup<Counter> {
     }
     let leader = cluster.leader().await;
     let mut bytes = Vec::new();
-    let picture = cluster.nodes[leader].handle().capture();
-    picture.write_backup(&mut bytes, &about(), None).unwrap();
+    let captured = cluster.nodes[leader].handle().capture();
+    captured.write_backup(&mut bytes, &about(), None).unwrap();
     Backup::read(&mut bytes.as_slice(), None).unwrap()
 }
 
@@ -78,9 +78,9 @@ fn is_root() -> bool {
 /// A folder and its content, recursively.
 fn all_of(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
-    let mut looked_at = 0;
-    while let Some(path) = found.get(looked_at).cloned() {
-        looked_at += 1;
+    let mut visited = 0;
+    while let Some(path) = found.get(visited).cloned() {
+        visited += 1;
         if path.is_dir() {
             let entries = fs::read_dir(path).unwrap();
             found.extend(entries.map(|entry| entry.unwrap().path()));
@@ -111,7 +111,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_root_restores_is_the_owners_of_the_directory() {
+async fn files_restored_by_root_belong_to_the_directorys_owner() {
     if !is_root() {
         return;
     }
@@ -134,7 +134,7 @@ async fn what_root_restores_is_the_owners_of_the_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_root_is_refused_nothing_changes_hands() {
+async fn a_refused_recovery_by_root_changes_no_owner() {
     if !is_root() {
         return;
     }
@@ -153,7 +153,7 @@ async fn where_root_is_refused_nothing_changes_hands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_root_reads_and_recovers_stays_its_owners() {
+async fn files_read_and_recovered_by_root_keep_their_owner() {
     if !is_root() {
         return;
     }
@@ -180,7 +180,7 @@ async fn what_root_reads_and_recovers_stays_its_owners() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_group_goes_on_from_a_backup() {
+async fn a_new_group_continues_from_a_backup() {
     let backup = backup().await;
     assert_eq!(backup.members.len(), 3);
     let (term, index) = (backup.term, backup.index);
@@ -217,7 +217,7 @@ async fn a_new_group_goes_on_from_a_backup() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restore_that_was_cut_off_starts_nothing_and_is_finished_by_another_one() {
+async fn an_interrupted_restore_does_not_start_and_is_finished_by_another_restore() {
     let backup = backup().await;
     let folder = TempDir::new().unwrap();
     let directory = folder.path().to_owned();
@@ -250,7 +250,7 @@ async fn assert_is_restored(directory: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restore_that_was_cut_off_when_its_data_was_whole_is_finished_by_another_one() {
+async fn a_restore_interrupted_after_its_data_was_complete_is_finished_by_another_restore() {
     let backup = backup().await;
     let folder = TempDir::new().unwrap();
     // Entries not yet in place when the machine stops, and whether they are still marked as complete.
@@ -285,7 +285,7 @@ async fn a_restore_that_was_cut_off_when_its_data_was_whole_is_finished_by_anoth
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recovery_that_was_cut_off_before_its_data_was_whole_is_no_place_to_restore_into() {
+async fn an_interrupted_recovery_is_no_target_for_a_restore() {
     let backup = backup().await;
     let folder = TempDir::new().unwrap();
     foundation(folder.path()).restore(backup.clone()).unwrap();
@@ -300,7 +300,7 @@ async fn a_recovery_that_was_cut_off_before_its_data_was_whole_is_no_place_to_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_survivor_goes_on_alone_and_whoever_comes_back_is_told_that_it_is_no_member() {
+async fn a_survivor_continues_alone_and_returning_replicas_learn_that_they_are_not_members() {
     let mut cluster = Cluster::start(|_| {}).await;
     for _ in 0..20 {
         cluster.add("a", 1).await;
@@ -341,7 +341,7 @@ async fn a_survivor_goes_on_alone_and_whoever_comes_back_is_told_that_it_is_no_m
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_that_come_back_neither_depose_a_survivor_nor_write_into_it() {
+async fn two_returning_replicas_neither_depose_a_survivor_nor_write_into_it() {
     let mut cluster = Cluster::start(|_| {}).await;
     cluster.add("a", 1).await;
     cluster.converge().await;
@@ -378,7 +378,7 @@ async fn two_that_come_back_neither_depose_a_survivor_nor_write_into_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_survivor_whose_newest_snapshot_is_gone_does_not_go_on_from_an_older_one() {
+async fn a_survivor_without_its_newest_snapshot_does_not_continue_from_an_older_one() {
     let small = |config: &mut Config| {
         config.snapshots.snapshot_every_entries = 10;
         config.snapshots.keep_entries = 2;
@@ -425,7 +425,7 @@ async fn a_survivor_whose_newest_snapshot_is_gone_does_not_go_on_from_an_older_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_replica_s_data_is_not_recovered() {
+async fn other_data_than_a_replicas_is_not_recovered() {
     let folder = TempDir::new().unwrap();
     let refused = SourceReplica::<Counter>::read(folder.path());
     assert!(matches!(refused, Err(RecoveryError::Nothing { .. })));

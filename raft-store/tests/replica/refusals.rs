@@ -206,7 +206,7 @@ async fn newer_records_are_refused() {
     close(reopen(config).await.unwrap()).await;
 }
 
-fn seams(log: &MemoryLog) -> Environment {
+fn environment(log: &MemoryLog) -> Environment {
     Environment {
         log: Arc::new(log.clone()),
         snapshots: Arc::new(MemorySnapshots::new()),
@@ -220,7 +220,7 @@ fn seams(log: &MemoryLog) -> Environment {
 async fn a_full_disk_stops_the_replica_and_loses_nothing_acknowledged() {
     let log = MemoryLog::new();
     let config = config(1, Path::new("unused"));
-    let handle = Handle::<Counter>::open_on::<ProductionRuntime>(config.clone(), seams(&log))
+    let handle = Handle::<Counter>::open_on::<ProductionRuntime>(config.clone(), environment(&log))
         .await
         .unwrap();
     lead(&handle, 1).await;
@@ -238,7 +238,7 @@ async fn a_full_disk_stops_the_replica_and_loses_nothing_acknowledged() {
     assert_eq!(after, Err(ProposeError::Stopped));
 
     let disk = log.restart(Arc::new(|job| job()));
-    let handle = Handle::<Counter>::open_on::<ProductionRuntime>(config, seams(&disk))
+    let handle = Handle::<Counter>::open_on::<ProductionRuntime>(config, environment(&disk))
         .await
         .unwrap();
     leads(&handle).await;
@@ -252,9 +252,10 @@ async fn limits_are_named() {
     config.batch.command_bytes_max = 100;
     config.batch.proposal_bytes_max = 150;
     config.batch.entry_commands_max = 3;
-    let handle = Handle::<Counter>::open_on::<ProductionRuntime>(config, seams(&MemoryLog::new()))
-        .await
-        .unwrap();
+    let handle =
+        Handle::<Counter>::open_on::<ProductionRuntime>(config, environment(&MemoryLog::new()))
+            .await
+            .unwrap();
     lead(&handle, 1).await;
     let long = Add::new(&"x".repeat(200), 1);
     let error = handle.propose(vec![long]).await.unwrap_err();

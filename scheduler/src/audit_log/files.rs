@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_numbered_on_over_restarts_and_a_line_that_was_cut_short_is_passed_over() {
+    fn numbering_continues_over_restarts_and_a_truncated_line_is_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Files::open(folder.path(), SMALL).unwrap();
         files.append(&mut [record("a"), record("b")]).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_lacks_only_its_end_keeps_its_number() {
+    fn a_last_line_without_its_newline_keeps_its_number() {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Files::open(folder.path(), SMALL).unwrap();
         files.append(&mut [record("a"), record("b")]).unwrap();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_go_on_in_the_newest_file_and_push_nothing_out() {
+    fn a_restart_appends_to_the_newest_file_and_removes_none() {
         let folder = tempfile::tempdir().unwrap();
         for _ in 0..12 {
             let mut files = Files::open(folder.path(), SMALL).unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_costs_what_comes_meanwhile_and_nothing_of_before() {
+    fn a_full_disk_loses_only_records_written_meanwhile() {
         let folder = tempfile::tempdir().unwrap();
         let one_each = Retention {
             file_bytes_max: 1,
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_begun_anew_when_they_are_full_and_the_oldest_go() {
+    fn full_files_are_rotated_and_the_oldest_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Files::open(folder.path(), SMALL).unwrap();
         for number in 0..100 {

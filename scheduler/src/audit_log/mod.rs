@@ -54,8 +54,8 @@ impl AuditLog {
         };
         let files = Files::open(&folder, bounds)?;
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-        let (told, newest) = watch::channel(0);
-        tokio::spawn(write(files, receiver, told));
+        let (newest_sequence, newest) = watch::channel(0);
+        tokio::spawn(write(files, receiver, newest_sequence));
         Ok(Self {
             folder,
             sender,
@@ -110,7 +110,11 @@ impl AuditLog {
 }
 
 /// Writes and syncs records, paced so that it does not compete with the syncs of the replication log.
-async fn write(mut files: Files, mut receiver: mpsc::Receiver<Message>, told: watch::Sender<u64>) {
+async fn write(
+    mut files: Files,
+    mut receiver: mpsc::Receiver<Message>,
+    newest_sequence: watch::Sender<u64>,
+) {
     let mut messages = Vec::new();
     while receiver.recv_many(&mut messages, BATCH_MAX).await > 0 {
         let mut records = Vec::new();
@@ -134,7 +138,7 @@ async fn write(mut files: Files, mut receiver: mpsc::Receiver<Message>, told: wa
         match written {
             Ok(()) => {
                 if let Some(newest) = records.last() {
-                    told.send_replace(newest.sequence);
+                    newest_sequence.send_replace(newest.sequence);
                 }
             }
             Err(error) => {

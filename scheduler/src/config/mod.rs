@@ -319,8 +319,8 @@ impl SchedulerConfig {
     /// cannot connect then, unless a proxy of the site forwards connections.
     #[must_use]
     pub fn unreachable_address(&self) -> Option<&str> {
-        let told = self.advertised_address();
-        (self.listen.ip().is_loopback() && !is_loopback(told)).then_some(told)
+        let address = self.advertised_address();
+        (self.listen.ip().is_loopback() && !is_loopback(address)).then_some(address)
     }
 
     fn validate_group(&self) -> Result<(), BrokenRule> {
@@ -341,8 +341,8 @@ impl SchedulerConfig {
             "peers",
             || format!("must contain this replica ({})", self.replica_id),
         )?;
-        let is_told = joins(self) || self.etcd_publish.bootstrap_expect > 0;
-        require(is_told || self.advertise.is_none(), "advertise", || {
+        let is_used = joins(self) || self.etcd_publish.bootstrap_expect > 0;
+        require(is_used || self.advertise.is_none(), "advertise", || {
             "applies only to a replica that joins (`join`) or bootstraps the group through etcd \
              (`etcd_publish.bootstrap_expect`); else set its address in `peers`"
                 .to_owned()
@@ -451,31 +451,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_for_others_is_heard_only_beyond_loopback() {
-        let joins = |listen: &str, told: &str| SchedulerConfig {
+    fn an_advertised_address_is_unreachable_if_only_loopback_is_listened_on() {
+        let joins = |listen: &str, advertised: &str| SchedulerConfig {
             listen: listen
                 .parse()
                 .unwrap_or(SocketAddr::from(([0, 0, 0, 0], 1))),
             join: vec!["node1:7400".to_owned()],
-            advertise: Some(told.to_owned()),
+            advertise: Some(advertised.to_owned()),
             ..SchedulerConfig::default()
         };
-        let unheard = [
+        let unreachable = [
             ("127.0.0.1:7400", "node4:7400"),
             ("[::1]:7400", "10.0.0.4:7400"),
         ];
-        for (listen, told) in unheard {
-            assert_eq!(joins(listen, told).unreachable_address(), Some(told));
+        for (listen, advertised) in unreachable {
+            assert_eq!(
+                joins(listen, advertised).unreachable_address(),
+                Some(advertised)
+            );
         }
-        let heard = [
+        let reachable = [
             ("0.0.0.0:7400", "node4:7400"),
             ("10.0.0.4:7400", "node4:7400"),
             ("127.0.0.1:7400", "127.0.0.1:7500"),
             ("127.0.0.1:7400", "localhost:7400"),
             ("127.0.0.1:7400", "[::1]:7400"),
         ];
-        for (listen, told) in heard {
-            assert_eq!(joins(listen, told).unreachable_address(), None, "{listen}");
+        for (listen, advertised) in reachable {
+            assert_eq!(
+                joins(listen, advertised).unreachable_address(),
+                None,
+                "{listen}"
+            );
         }
         assert_eq!(SchedulerConfig::default().unreachable_address(), None);
     }

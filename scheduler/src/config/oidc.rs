@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_named() {
+    fn invalid_settings_are_named() {
         assert_eq!(OidcSettings::default().validate(false), Ok(()));
         assert_eq!(settings("user", &["research"]).validate(true), Ok(()));
         let broken = [

@@ -14,7 +14,7 @@ use crate::error::Error;
 
 /// Longest wait for a message of the leader if the cluster already exists: a member that starts late is
 /// contacted within that time.
-const HEARD_TIMEOUT: Duration = Duration::from_secs(10);
+const LEADER_CONTACT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bootstraps the group with the replicas listed in etcd, if this replica has no group and is the first of
 /// them. A replica with a group does not contact etcd.
@@ -43,12 +43,12 @@ pub(crate) async fn bootstrap(
         founded = muster_etcd::bootstrap(&mut etcd, &keys, &plan) => founded?,
     };
     if founded.has_begun {
-        let heard = timeout(
-            HEARD_TIMEOUT,
+        let contact = timeout(
+            LEADER_CONTACT_TIMEOUT,
             leadership.wait_for(|now| now.leader.is_some()),
         )
         .await;
-        if heard.is_err() {
+        if contact.is_err() {
             tracing::error!(
                 "according to etcd this cluster already had a leader, but this replica has no data and no \
                  contact to it: the data was lost, or `data_dir` is wrong; not bootstrapping. Replace a \

@@ -26,7 +26,7 @@ use crate::error::Error;
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 /// Whether etcd works; `None` if it is not used.
-pub(crate) type EtcdStanding = Option<watch::Receiver<Health>>;
+pub(crate) type EtcdHealth = Option<watch::Receiver<Health>>;
 
 /// The publisher of this replica; `None` without etcd.
 pub(crate) fn publisher(

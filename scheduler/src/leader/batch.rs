@@ -63,7 +63,7 @@ impl CommandBatch {
         self.commands.extend(commands);
     }
 
-    pub(super) fn carry_out(&mut self, plan: Plan) {
+    pub(super) fn add_plan(&mut self, plan: Plan) {
         let start = self.commands.len();
         self.commands.extend(plan.steps);
         self.steps = start..self.commands.len();
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn when_a_fault_was_found_is_known_until_it_is_committed() {
+    fn the_time_of_each_fault_is_kept_until_its_report_is_committed() {
         let finding = |severity, at| Finding {
             sequence: at,
             rule: "ecc_unc_volatile".to_owned(),

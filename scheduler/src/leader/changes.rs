@@ -1,4 +1,4 @@
-//! Effect of the events since the last look on the leader: hosts to notify, and whether to plan.
+//! Effect of the events since the last check on the leader: hosts to notify, and whether to plan.
 
 use std::collections::BTreeSet;
 

@@ -51,8 +51,8 @@ pub struct Superseded {
 pub struct HeartbeatStore {
     began_at: MonotonicMs,
     fence: Fence,
-    told_by: LeadershipEpoch,
-    heard_at: BTreeMap<HostId, MonotonicMs>,
+    pushed_by: LeadershipEpoch,
+    received_at: BTreeMap<HostId, MonotonicMs>,
     command_format: u8,
 }
 
@@ -66,8 +66,8 @@ impl HeartbeatStore {
                 term: 0,
                 epoch: LeadershipEpoch(0),
             },
-            told_by: LeadershipEpoch(0),
-            heard_at: BTreeMap::new(),
+            pushed_by: LeadershipEpoch(0),
+            received_at: BTreeMap::new(),
             command_format: OLDEST_COMMAND_FORMAT,
         }
     }
@@ -87,7 +87,7 @@ impl HeartbeatStore {
     /// Leadership of the last push; 0 if there was none.
     #[must_use]
     pub const fn last_pushed_by(&self) -> LeadershipEpoch {
-        self.told_by
+        self.pushed_by
     }
 
     /// Stores a push. `own_term` is the newest Raft term this replica has taken part in: it is on disk, so it
@@ -102,13 +102,13 @@ impl HeartbeatStore {
         push: &HeartbeatPush,
     ) -> Result<(), Superseded> {
         self.advance(own_term, push.fence)?;
-        self.told_by = push.fence.epoch;
+        self.pushed_by = push.fence.epoch;
         self.raise_command_format(push.command_format);
         for (host, ago_ms) in &push.last_heartbeat_age_ms {
             // The clock starts further from zero than any age that matters.
-            let heard_at = MonotonicMs(now.0.saturating_sub(*ago_ms));
-            let known = self.heard_at.entry(*host).or_insert(heard_at);
-            *known = heard_at.max(*known);
+            let received_at = MonotonicMs(now.0.saturating_sub(*ago_ms));
+            let known = self.received_at.entry(*host).or_insert(received_at);
+            *known = received_at.max(*known);
         }
         Ok(())
     }
@@ -127,9 +127,9 @@ impl HeartbeatStore {
         Ok(HeartbeatReport {
             remembers_ms: now.since(self.began_at),
             last_heartbeat_age_ms: self
-                .heard_at
+                .received_at
                 .iter()
-                .map(|(host, heard_at)| (*host, now.since(*heard_at)))
+                .map(|(host, received_at)| (*host, now.since(*received_at)))
                 .collect(),
         })
     }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_ages_what_was_told() {
+    fn a_report_adds_the_time_since_the_push_to_each_age() {
         let mut store = HeartbeatStore::new(MonotonicMs(1_000));
         assert_eq!(
             store.push(MonotonicMs(5_000), 1, &push(fence(1, 3), 7, 200)),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_push_never_makes_a_host_older() {
+    fn a_delayed_push_never_moves_a_heartbeat_time_backwards() {
         let mut store = HeartbeatStore::new(MonotonicMs(0));
         assert_eq!(
             store.push(MonotonicMs(9_000), 1, &push(fence(1, 3), 7, 0)),
@@ -198,13 +198,13 @@ mod tests {
         );
         let report = store.report(MonotonicMs(9_100), 1, fence(1, 3));
         assert_eq!(
-            report.map(|told| told.last_heartbeat_age_ms[&HostId(7)]),
+            report.map(|report| report.last_heartbeat_age_ms[&HostId(7)]),
             Ok(100)
         );
     }
 
     #[test]
-    fn an_old_leader_is_refused_once_a_new_one_has_asked() {
+    fn pushes_of_an_old_leader_are_refused_once_a_new_one_fetched_the_times() {
         let mut store = HeartbeatStore::new(MonotonicMs(0));
         assert!(store.report(MonotonicMs(10), 2, fence(2, 9)).is_ok());
         let refused = store.push(MonotonicMs(20), 2, &push(fence(1, 3), 7, 0));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_leader_is_refused_by_the_term_on_disk_alone() {
+    fn pushes_of_an_old_leader_are_refused_by_the_term_on_disk_after_a_restart() {
         let mut store = HeartbeatStore::new(MonotonicMs(0));
         let refused = store.push(MonotonicMs(20), 2, &push(fence(1, 3), 7, 0));
         assert_eq!(refused, Err(Superseded { known: fence(2, 0) }));

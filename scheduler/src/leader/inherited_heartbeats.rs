@@ -17,13 +17,13 @@ use crate::leader::heartbeat_store::HeartbeatReport;
 pub(super) struct InheritedHeartbeats {
     now: MonotonicMs,
     is_complete: bool,
-    reports: Vec<Memory>,
+    reports: Vec<PeerReport>,
 }
 
 #[derive(Clone, Debug)]
-struct Memory {
+struct PeerReport {
     began_at: MonotonicMs,
-    heard_at: BTreeMap<HostId, MonotonicMs>,
+    received_at: BTreeMap<HostId, MonotonicMs>,
 }
 
 impl InheritedHeartbeats {
@@ -36,9 +36,9 @@ impl InheritedHeartbeats {
             is_complete,
             reports: reports
                 .into_iter()
-                .map(|report| Memory {
+                .map(|report| PeerReport {
                     began_at: before(report.remembers_ms),
-                    heard_at: report
+                    received_at: report
                         .last_heartbeat_age_ms
                         .into_iter()
                         .map(|(host, ago_ms)| (host, before(ago_ms)))
@@ -55,22 +55,22 @@ impl InheritedHeartbeats {
 
     /// Last contact with a host. If no majority reported, its timers start now.
     pub(super) fn contact(&self, host: HostId) -> HeartbeatRecord {
-        let heard_at = self
+        let received_at = self
             .reports
             .iter()
-            .filter_map(|memory| memory.heard_at.get(&host))
+            .filter_map(|report| report.received_at.get(&host))
             .max();
         let leased_at = if self.is_complete {
             let bounds = self
                 .reports
                 .iter()
-                .map(|memory| *memory.heard_at.get(&host).unwrap_or(&memory.began_at));
+                .map(|report| *report.received_at.get(&host).unwrap_or(&report.began_at));
             bounds.max().unwrap_or(self.now)
         } else {
             self.now
         };
         HeartbeatRecord {
-            last_contact_at: heard_at.copied().unwrap_or(leased_at),
+            last_contact_at: received_at.copied().unwrap_or(leased_at),
             leased_at,
             desired_revision: Revision::default(),
         }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_youngest_shadow_counts() {
+    fn the_newest_heartbeat_that_any_replica_reports_counts() {
         assert_eq!(
             ages(vec![
                 report(90_000, Some(7_000)),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_never_heard_of_the_host_bounds_by_its_memory() {
+    fn a_replica_without_a_time_for_a_host_bounds_it_by_its_own_start() {
         assert_eq!(
             ages(vec![report(90_000, None), report(90_000, Some(30_000))]),
             (30_000, 30_000)
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_restarted_replica_forgot_may_have_been_acknowledged_until_its_restart() {
+    fn heartbeats_may_have_been_acknowledged_until_a_replica_restarted() {
         assert_eq!(
             ages(vec![report(5_000, None), report(90_000, Some(30_000))]),
             (30_000, 5_000)

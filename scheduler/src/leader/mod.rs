@@ -161,7 +161,7 @@ impl<P: PeerLinks, C: Clock> LeaderLoop<P, C> {
                 biased;
                 () = stop.cancelled() => return None,
                 changed = leadership.changed() => return changed.ok(),
-                input = self.inputs.recv() => send_away(input?, leadership.borrow().leader.clone()),
+                input = self.inputs.recv() => redirect(input?, leadership.borrow().leader.clone()),
             }
         }
     }
@@ -190,7 +190,7 @@ impl<P: PeerLinks, C: Clock> LeaderLoop<P, C> {
     }
 }
 
-fn send_away(input: LeaderInput, leader: Option<Peer>) {
+fn redirect(input: LeaderInput, leader: Option<Peer>) {
     if let LeaderInput::Hello { to_worker, .. } = input {
         // A worker that no longer receives needs no answer.
         drop(to_worker.try_send(ToWorker::Close(CloseReason::NotLeader { leader })));

@@ -110,7 +110,7 @@ mod tests {
     const WALL: TimeMs = TimeMs(1_000);
 
     #[tokio::test(start_paused = true)]
-    async fn a_round_in_vain_is_followed_by_a_rest_as_long() {
+    async fn a_round_without_result_is_followed_by_a_pause_of_the_same_length() {
         let mut planning = Planning::new();
         assert!(planning.take(WALL));
         planning.ran(Duration::from_millis(40), 0);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_of_a_back_off_is_planned_for() {
+    async fn a_round_is_due_at_the_end_of_a_back_off() {
         let mut planning = Planning::new();
         assert!(planning.take(WALL));
         planning.request_at(Some(TimeMs(1_500)));
@@ -139,7 +139,7 @@ mod tests {
 
     /// Two hosts with half of their GPUs free each, and a job that has waited a minute for a whole host; no
     /// attempt can be moved.
-    fn in_pieces() -> Cluster {
+    fn fragmented() -> Cluster {
         let mut cluster = Cluster::with_hosts(2, 4);
         cluster.configure(QueueTree {
             defragment: Some(Defragment::default()),
@@ -160,12 +160,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn moves_that_were_not_worth_it_are_not_looked_for_again_at_once() {
-        let cluster = in_pieces();
+    async fn rejected_moves_are_not_searched_for_again_immediately() {
+        let cluster = fragmented();
         let after = |span_ms: u64| cluster.now.after(span_ms);
         let mut planning = Planning::new();
         assert!(planning.take(after(0)));
-        let look = |planning: &mut Planning, span_ms| {
+        let search = |planning: &mut Planning, span_ms| {
             let planned = planning.plan(&cluster.state, after(span_ms), Budget::default());
             let blocker = planned.blocked.first().map(|(_, blocker)| blocker);
             assert!(
@@ -174,13 +174,13 @@ mod tests {
             );
             planned.moves_not_worthwhile
         };
-        assert!(look(&mut planning, 0));
-        assert!(!look(&mut planning, 1_000), "an event happened");
+        assert!(search(&mut planning, 0));
+        assert!(!search(&mut planning, 1_000), "an event happened");
         assert!(!planning.take(after(MOVES_TRIED_AGAIN_MS - 1)));
         assert!(
             planning.take(after(MOVES_TRIED_AGAIN_MS)),
             "a round is due then without any event"
         );
-        assert!(look(&mut planning, MOVES_TRIED_AGAIN_MS));
+        assert!(search(&mut planning, MOVES_TRIED_AGAIN_MS));
     }
 }

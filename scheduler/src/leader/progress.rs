@@ -30,16 +30,16 @@ pub(super) struct ProgressBoard {
 impl ProgressBoard {
     /// Records the complete state reported by a host's worker.
     pub(super) fn record_status(&self, host: HostId, status: &WorkerStatus) {
-        let said: HostReports = status
+        let tasks: HostReports = status
             .tasks
             .iter()
             .filter_map(|task| Some((task.key, (task.epoch, task.progress_step?))))
             .collect();
         let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
-        if said.is_empty() {
+        if tasks.is_empty() {
             hosts.remove(&host);
         } else {
-            hosts.insert(host, said);
+            hosts.insert(host, tasks);
         }
     }
 
@@ -60,8 +60,8 @@ impl ProgressBoard {
             task: TaskIndex(u32::MAX),
         };
         let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
-        let said = hosts.values().flat_map(|tasks| tasks.range(first..=last));
-        let mut steps: Vec<Step> = said
+        let reports = hosts.values().flat_map(|tasks| tasks.range(first..=last));
+        let mut steps: Vec<Step> = reports
             .map(|(key, (epoch, step))| Step {
                 task: key.task,
                 epoch: *epoch,
@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    fn status(said: &[(u64, u32, u64, Option<u64>)]) -> WorkerStatus {
+    fn status(tasks: &[(u64, u32, u64, Option<u64>)]) -> WorkerStatus {
         let task = |(job, task, epoch, step): &(u64, u32, u64, Option<u64>)| TaskStatus {
             key: TaskKey {
                 job: JobId(*job),
@@ -95,14 +95,14 @@ mod tests {
             damaged: Vec::new(),
         };
         WorkerStatus {
-            tasks: said.iter().map(task).collect(),
+            tasks: tasks.iter().map(task).collect(),
             gpus: Vec::new(),
             ..WorkerStatus::default()
         }
     }
 
     #[test]
-    fn the_last_word_of_connected_hosts_counts() {
+    fn the_last_report_of_each_connected_host_counts() {
         let board = ProgressBoard::default();
         board.record_status(
             HostId(1),
@@ -113,7 +113,7 @@ mod tests {
             let of_job = board.of_job(JobId(job), 9);
             of_job
                 .iter()
-                .map(|said| (said.task.get(), said.step))
+                .map(|step| (step.task.get(), step.step))
                 .collect()
         };
         assert_eq!(steps(7), [(0, 12), (1, 10)]);

@@ -62,18 +62,18 @@ struct Round {
 pub(super) struct ReplicationRounds {
     fence: Fence,
     waiting: BTreeMap<HostId, PendingHeartbeat>,
-    in_work: Option<Round>,
+    current: Option<Round>,
     answers: FuturesUnordered<BoxFuture<'static, PushAnswer>>,
     /// Replicas with an unanswered earlier push: they get no further one meanwhile.
     busy: BTreeMap<ReplicaId, u64>,
-    begun: u64,
+    started: u64,
     next_at: MonotonicMs,
     /// Command format that each replica reported.
     formats: BTreeMap<ReplicaId, u8>,
     /// Newest format that all replicas are known to read.
     level: u8,
     /// Future voters, whose majority must also store a heartbeat.
-    widened: Option<FutureVoters>,
+    future: Option<FutureVoters>,
 }
 
 /// Future voters.
@@ -81,7 +81,7 @@ pub(super) struct ReplicationRounds {
 struct FutureVoters {
     voters: BTreeSet<ReplicaId>,
     /// Whether majorities of them and of the current voters have stored everything that is known.
-    is_told: bool,
+    is_caught_up: bool,
 }
 
 impl ReplicationRounds {
@@ -89,40 +89,42 @@ impl ReplicationRounds {
         Self {
             fence,
             waiting: BTreeMap::new(),
-            in_work: None,
+            current: None,
             answers: FuturesUnordered::new(),
             busy: BTreeMap::new(),
-            begun: 0,
+            started: 0,
             next_at: MonotonicMs(0),
             formats: BTreeMap::new(),
             level: OLDEST_COMMAND_FORMAT,
-            widened: None,
+            future: None,
         }
     }
 
     /// From now on a heartbeat counts as stored only if a majority of these voters has stored it too; the
     /// next rounds send all known hosts until they have stored them.
     pub(super) fn include_future_voters(&mut self, voters: BTreeSet<ReplicaId>) {
-        self.widened = Some(FutureVoters {
+        self.future = Some(FutureVoters {
             voters,
-            is_told: false,
+            is_caught_up: false,
         });
     }
 
     /// Returns to the voters of the membership alone.
     pub(super) fn drop_future_voters(&mut self) {
-        self.widened = None;
+        self.future = None;
     }
 
     /// Whether the future voters have stored everything that was known when they were named, and all that
     /// came since.
     pub(super) fn future_voters_caught_up(&self) -> bool {
-        self.widened.as_ref().is_some_and(|widened| widened.is_told)
+        self.future
+            .as_ref()
+            .is_some_and(|future| future.is_caught_up)
     }
 
     /// The sets of voters whose majorities must store a heartbeat: the given ones and the future voters.
     pub(super) fn sets(&self, voters: VoterSets) -> VoterSets {
-        voters.and(self.widened.as_ref().map(|widened| &widened.voters))
+        voters.and(self.future.as_ref().map(|future| &future.voters))
     }
 
     /// Newest command format that a replica reported.
@@ -131,9 +133,9 @@ impl ReplicationRounds {
     }
 
     fn owes_all(&self) -> bool {
-        self.widened
+        self.future
             .as_ref()
-            .is_some_and(|widened| !widened.is_told)
+            .is_some_and(|future| !future.is_caught_up)
     }
 
     /// Records a heartbeat; only the newest of a host waits.
@@ -144,7 +146,7 @@ impl ReplicationRounds {
     /// Time of the next round, if heartbeats wait for one or formats are still to be asked for.
     pub(super) fn due_at(&self) -> Option<MonotonicMs> {
         let is_wanted = !self.waiting.is_empty() || self.asks_formats() || self.owes_all();
-        (self.in_work.is_none() && is_wanted).then_some(self.next_at)
+        (self.current.is_none() && is_wanted).then_some(self.next_at)
     }
 
     /// Whether it is still unknown that all replicas read what this one writes: rounds without heartbeats
@@ -155,8 +157,8 @@ impl ReplicationRounds {
 
     /// Newest command format that this replica and the given others read; 0 while some have not reported.
     pub(super) fn common_format(&self, others: impl Iterator<Item = ReplicaId>) -> u8 {
-        let said = others.map(|replica| self.formats.get(&replica).copied());
-        let least = said.map(Option::unwrap_or_default).min();
+        let formats = others.map(|replica| self.formats.get(&replica).copied());
+        let least = formats.map(Option::unwrap_or_default).min();
         least.map_or(COMMAND_FORMAT, |least| least.min(COMMAND_FORMAT))
     }
 
@@ -182,19 +184,19 @@ impl ReplicationRounds {
         }
         let is_whole = self.owes_all();
         let heartbeats = std::mem::take(&mut self.waiting);
-        let mut heard_at = if is_whole { known() } else { BTreeMap::new() };
+        let mut received_at = if is_whole { known() } else { BTreeMap::new() };
         for (host, heartbeat) in &heartbeats {
-            let at = heard_at.entry(*host).or_insert(heartbeat.processed_at);
+            let at = received_at.entry(*host).or_insert(heartbeat.processed_at);
             *at = heartbeat.processed_at.max(*at);
         }
-        let last_heartbeat_age_ms = heard_at
+        let last_heartbeat_age_ms = received_at
             .into_iter()
             .map(|(host, at)| (host, now.since(at)))
             .collect();
-        self.begun += 1;
+        self.started += 1;
         self.next_at = now.after(SHADOW_ROUND_MS);
-        self.in_work = Some(Round {
-            number: self.begun,
+        self.current = Some(Round {
+            number: self.started,
             heartbeats,
             stored: BTreeSet::new(),
             is_whole,
@@ -210,7 +212,7 @@ impl ReplicationRounds {
 
     /// Counts the leader's own store.
     pub(super) fn stored_by(&mut self, own: ReplicaId) {
-        if let Some(round) = &mut self.in_work {
+        if let Some(round) = &mut self.current {
             round.stored.insert(own);
         }
     }
@@ -222,7 +224,7 @@ impl ReplicationRounds {
         replicas: impl Iterator<Item = ReplicaId>,
         push: &Arc<HeartbeatPush>,
     ) {
-        let Some(round) = &mut self.in_work else {
+        let Some(round) = &mut self.current else {
             return;
         };
         for replica in replicas {
@@ -267,7 +269,7 @@ impl ReplicationRounds {
             }
             Err(error) => tracing::debug!(%error, "a replica did not store the heartbeat times"),
         }
-        if let Some(round) = &mut self.in_work
+        if let Some(round) = &mut self.current
             && round.number == answer.round
         {
             round.outstanding -= 1;
@@ -281,21 +283,21 @@ impl ReplicationRounds {
     /// if the round is complete. A round that can no longer complete returns its heartbeats to the next one.
     pub(super) fn complete(&mut self, voters: VoterSets) -> Vec<PendingHeartbeat> {
         let sets = self.sets(voters);
-        let Some(round) = &self.in_work else {
+        let Some(round) = &self.current else {
             return Vec::new();
         };
         let is_stored = sets.have_majority(&round.stored);
         if !is_stored && round.outstanding > 0 {
             return Vec::new();
         }
-        let Some(round) = self.in_work.take() else {
+        let Some(round) = self.current.take() else {
             return Vec::new();
         };
         if is_stored {
             if round.is_whole
-                && let Some(widened) = &mut self.widened
+                && let Some(future) = &mut self.future
             {
-                widened.is_told = true;
+                future.is_caught_up = true;
             }
             telemetry::replication_took(round.since.elapsed());
             return round.heartbeats.into_values().collect();
@@ -407,7 +409,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_voters_change_a_majority_of_each_set_must_remember() {
+    async fn while_voters_change_a_majority_of_each_set_must_store_a_heartbeat() {
         let mut rounds = rounds();
         rounds.record(HostId(1), heartbeat(1, 1_000));
         // 1, 2 and 4 are three of five, and one of three of the second set.
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn voters_to_come_are_told_everything_before_they_count_as_wide() {
+    async fn future_voters_receive_all_heartbeat_times_before_they_count_as_caught_up() {
         let mut rounds = rounds();
         let voters = sets(&[&[2, 3]]);
         rounds.include_future_voters([1, 5, 7].map(ReplicaId).into());
@@ -431,20 +433,20 @@ mod tests {
         assert!(!rounds.future_voters_caught_up());
         rounds.include_future_voters([1, 4, 7].map(ReplicaId).into());
         rounds.record(HostId(1), heartbeat(1, 1_000));
-        let told = run_in(&mut rounds, &voters, 2_000).await;
-        assert_eq!(told, (vec![heartbeat(1, 1_000)], 2));
+        let acknowledged = run_in(&mut rounds, &voters, 2_000).await;
+        assert_eq!(acknowledged, (vec![heartbeat(1, 1_000)], 2));
         assert!(rounds.future_voters_caught_up());
         // From then on only heartbeats are pushed, and the future voters must store them.
         rounds.record(HostId(1), heartbeat(2, 2_000));
-        let told = run_in(&mut rounds, &voters, 3_000).await;
-        assert_eq!(told, (vec![heartbeat(2, 2_000)], 1));
+        let acknowledged = run_in(&mut rounds, &voters, 3_000).await;
+        assert_eq!(acknowledged, (vec![heartbeat(2, 2_000)], 1));
         rounds.drop_future_voters();
         assert!(!rounds.future_voters_caught_up());
         assert_eq!(rounds.due_at(), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_beat_is_acknowledged_once_a_majority_remembers_it() {
+    async fn a_heartbeat_is_acknowledged_once_a_majority_has_stored_it() {
         let mut rounds = rounds();
         rounds.record(HostId(1), heartbeat(1, 1_000));
         assert_eq!(
@@ -454,7 +456,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_majority_nothing_is_acknowledged_and_the_next_round_tries_again() {
+    async fn without_a_majority_no_heartbeat_is_acknowledged_and_the_next_round_retries() {
         let mut rounds = rounds();
         rounds.record(HostId(1), heartbeat(1, 1_000));
         assert_eq!(run(&mut rounds, &[3, 5], 1_000).await, Vec::new());
@@ -466,7 +468,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_may_be_proposed_is_what_all_replicas_said_that_they_read() {
+    async fn the_common_format_is_the_newest_that_all_replicas_reported() {
         let others = |replicas: &[u64]| -> Vec<ReplicaId> {
             replicas.iter().copied().map(ReplicaId).collect()
         };
@@ -487,7 +489,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_replica_alone_is_its_own_majority() {
+    async fn a_single_replica_is_its_own_majority() {
         let mut rounds = rounds();
         rounds.record(HostId(1), heartbeat(4, 10));
         assert_eq!(run(&mut rounds, &[], 10).await, vec![heartbeat(4, 10)]);

@@ -154,7 +154,7 @@ pub enum ToWorker {
     },
     /// Requests output; the message is sent as is.
     Logs(Box<v1::LogRequest>),
-    /// Requests a command beside a task; the message is sent as is.
+    /// Requests an exec session; the message is sent as is.
     Exec(Box<v1::ExecOrder>),
     /// The answers to this request are no longer read.
     LogCancel {

@@ -206,14 +206,14 @@ mod tests {
     #[test]
     fn a_newer_stream_replaces_the_older_one_of_its_host() {
         let (mut sessions, directory) = sessions();
-        let (older, mut heard_by_older) = mpsc::channel(4);
-        let (newer, _heard_by_newer) = mpsc::channel(4);
+        let (older, mut older_receiver) = mpsc::channel(4);
+        let (newer, _newer_receiver) = mpsc::channel(4);
         sessions.open(SessionId(1), registration(), true, older);
         sessions.bind(SessionId(1), HostId(7));
         sessions.open(SessionId(2), registration(), true, newer);
         sessions.bind(SessionId(2), HostId(7));
         assert!(matches!(
-            heard_by_older.try_recv().unwrap(),
+            older_receiver.try_recv().unwrap(),
             ToWorker::Close(CloseReason::Replaced)
         ));
         assert_eq!(

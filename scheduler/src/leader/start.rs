@@ -76,7 +76,7 @@ async fn inherit<P: PeerLinks, C: Clock>(
     let status = parts.handle.status();
     let voters = VoterSets::of(&status);
     let own = parts.settings.replica;
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let mut reports = Vec::new();
     let of_own = parts
         .heartbeats
@@ -84,7 +84,7 @@ async fn inherit<P: PeerLinks, C: Clock>(
         .report(parts.clock.monotonic(), status.term, fence);
     match of_own {
         Ok(report) => {
-            told.insert(own);
+            reported.insert(own);
             reports.push(report);
         }
         Err(error) => tracing::warn!(%error, "cannot use this replica's own heartbeat times"),
@@ -95,10 +95,10 @@ async fn inherit<P: PeerLinks, C: Clock>(
     };
     let mut asked: FuturesUnordered<_> = voters.others(own).map(ask).collect();
     let deadline = Instant::now() + Duration::from_millis(SHADOW_FETCH_MS_MAX);
-    while !voters.have_majority(&told) {
+    while !voters.have_majority(&reported) {
         match timeout_at(deadline, asked.next()).await {
             Ok(Some((replica, Ok(report)))) => {
-                told.insert(replica);
+                reported.insert(replica);
                 reports.push(report);
             }
             Ok(Some((_, Err(error)))) => {
@@ -108,6 +108,6 @@ async fn inherit<P: PeerLinks, C: Clock>(
         }
     }
     // The ages were reported slightly before now, which makes hosts look younger: the safe direction.
-    let is_complete = voters.have_majority(&told);
+    let is_complete = voters.have_majority(&reported);
     InheritedHeartbeats::new(parts.clock.monotonic(), reports, is_complete)
 }

@@ -61,7 +61,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    const fn word(self) -> &'static str {
+    const fn label(self) -> &'static str {
         match self {
             Self::Fork => "fork",
             Self::Changes => "changes",
@@ -76,7 +76,7 @@ impl Phase {
 
     /// Records the duration of the phase.
     pub(super) fn took(self, took: Duration) {
-        histogram!(names::TURN_SECONDS, "phase" => self.word()).record(took);
+        histogram!(names::TURN_SECONDS, "phase" => self.label()).record(took);
     }
 }
 

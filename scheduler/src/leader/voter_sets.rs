@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_of_all_together_is_none_of_each() {
+    fn a_majority_of_the_union_is_not_a_majority_of_each_set() {
         // Three of five are a majority of the union, and one of three of the old voters.
         let joint = sets(&[&[1, 2, 3], &[3, 4, 5]]);
         assert!(!joint.have_majority(&ids(&[3, 4, 5])));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn half_is_no_majority_and_nobody_is_none_of_nothing() {
+    fn neither_half_of_the_voters_nor_other_replicas_are_a_majority() {
         let even = sets(&[&[1, 2, 3, 4]]);
         assert!(!even.have_majority(&ids(&[1, 2])));
         assert!(even.have_majority(&ids(&[1, 2, 4])));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_to_come_counts_beside_those_of_now() {
+    fn future_voters_are_a_further_set() {
         let wide = sets(&[&[1, 2, 3]]).and(Some(&ids(&[1, 2, 4])));
         assert!(!wide.have_majority(&ids(&[1, 3])));
         assert!(wide.have_majority(&ids(&[1, 3, 4])));

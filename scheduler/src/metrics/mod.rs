@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_infrastructure_ends_is_counted_from_the_first() {
+    fn attempts_ended_by_infrastructure_have_a_series_before_the_first() {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, describe);
         let page = recorder.handle().render();

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn who_put_a_block_is_told_by_its_author() {
+    fn the_source_of_a_block_follows_from_its_author() {
         assert_eq!(source(&by("rule:xid")), ("auto", "xid"));
         assert_eq!(source(&by("grace")), ("admin", ""));
         assert_eq!(escaped("a\"b\\c"), "a\\\"b\\\\c");

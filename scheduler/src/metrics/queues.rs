@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_has_lines_as_long_as_it_is_there() {
+    fn a_queue_has_series_as_long_as_it_exists() {
         let mut cluster = Cluster::with_hosts(1, 4);
         cluster.configure(tree(["research".to_owned()].into_iter()));
         let job = cluster.submit(JobSpec {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_of_a_bounded_number_whoever_holds_most() {
+    fn labels_are_limited_to_the_queues_that_hold_most() {
         let mut cluster = Cluster::with_hosts(1, 4);
         let name = |number: usize| format!("queue-{number:03}");
         cluster.configure(tree((0..=QUEUES_LABELLED_MAX).map(name)));

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_job_that_never_ran_tells_how_long_a_queue_waits() {
+    fn the_wait_of_a_queue_is_that_of_its_oldest_job_that_never_ran() {
         let mut cluster = Cluster::with_hosts(1, 4);
         let waited_ms =
             |cluster: &Cluster| oldest_waits_ms(&cluster.state, cluster.now)[DEFAULT_QUEUE];
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_within_others_and_unknown_ones_have_no_label_of_their_own() {
+    fn nested_and_unknown_queues_have_no_label_of_their_own() {
         let cluster = Cluster::with_hosts(1, 4);
         let label = |queue: &str| outermost_queue(&cluster.state, queue).to_owned();
         assert_eq!(label(DEFAULT_QUEUE), DEFAULT_QUEUE);

@@ -126,7 +126,7 @@ impl Context {
         take(&self.0.exports, "EXPORTS_MAX", EXPORTS_MAX)
     }
 
-    /// Takes a permit for a command beside a task.
+    /// Takes a permit for an exec session.
     pub(crate) fn admit_exec(&self) -> Result<OwnedSemaphorePermit, Status> {
         take(&self.0.execs, "EXEC_SESSIONS_MAX", EXEC_SESSIONS_MAX)
     }

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_any_more_once_the_caller_has_gone() {
+    fn a_wait_ends_when_its_caller_has_gone() {
         let replies = Replies::default();
         let (awaited, answer) = replies.expect_inject(SessionId(1));
         let (other, _answer) = replies.expect_debug(SessionId(1));

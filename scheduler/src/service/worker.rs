@@ -31,7 +31,7 @@ use crate::service::jobs::exec;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Cancelled requests for output remembered per stream; ids only grow.
-const CALLED_OFF_MAX: usize = 1_024;
+const CANCELLED_REQUESTS_MAX: usize = 1_024;
 
 /// `WorkerService` of one replica.
 pub(crate) struct Workers(pub(crate) Context);
@@ -54,7 +54,7 @@ impl WorkerService for Workers {
         &self,
         request: Request<Streaming<v1::WorkerMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let place = self.0.admit_worker()?;
+        let permit = self.0.admit_worker()?;
         let leadership = self.0.handle.leadership().borrow().clone();
         if !leadership.is_self {
             let leader = leadership.leader.as_ref().map(|peer| peer.address.as_str());
@@ -69,14 +69,14 @@ impl WorkerService for Workers {
             caller: caller_of(&request),
             messages: request.into_inner(),
             gone: gone.clone(),
-            called_off: BTreeSet::new(),
+            cancelled_requests: BTreeSet::new(),
         };
         tokio::spawn(incoming.run(to_worker));
         let outgoing = Outgoing {
             cluster_id: self.0.config.cluster_id.clone(),
             outgoing,
             _gone: gone.drop_guard(),
-            _place: place,
+            _permit: permit,
         };
         Ok(Response::new(Box::pin(unfold(
             Some(outgoing),
@@ -93,8 +93,8 @@ struct Incoming {
     messages: Streaming<v1::WorkerMessage>,
     /// Cancelled when the stream to the worker is gone.
     gone: CancellationToken,
-    /// Cancelled requests for output, the newest `CALLED_OFF_MAX` of them.
-    called_off: BTreeSet<u64>,
+    /// Cancelled requests for output, the newest `CANCELLED_REQUESTS_MAX` of them.
+    cancelled_requests: BTreeSet<u64>,
 }
 
 /// Error if a worker's certificate does not match its host name.
@@ -238,14 +238,14 @@ impl Incoming {
         let is_last = chunk.end;
         if !self.context.replies().chunk(self.session, chunk)
             && !is_last
-            && !self.called_off.contains(&id)
+            && !self.cancelled_requests.contains(&id)
             && let Some(to_worker) = to_worker.upgrade()
             // Does not wait for a full queue: the next unwanted piece tries again.
             && to_worker.try_send(ToWorker::LogCancel { id }).is_ok()
         {
-            self.called_off.insert(id);
-            if self.called_off.len() > CALLED_OFF_MAX {
-                self.called_off.pop_first();
+            self.cancelled_requests.insert(id);
+            if self.cancelled_requests.len() > CANCELLED_REQUESTS_MAX {
+                self.cancelled_requests.pop_first();
             }
         }
     }
@@ -262,7 +262,7 @@ struct Outgoing {
     cluster_id: String,
     outgoing: mpsc::Receiver<ToWorker>,
     _gone: DropGuard,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Outgoing {

@@ -26,13 +26,13 @@ pub(crate) async fn follow(context: Context, stop: CancellationToken) {
         let leads = leadership.borrow().is_self;
         seen = {
             let state = context.fork();
-            let look = AppliedEvents {
+            let events = AppliedEvents {
                 state: &state,
                 replica: context.config.replica_id,
                 leads,
                 now_ns: now_ns(),
             };
-            look.record_after(seen);
+            events.record_after(seen);
             state.revision
         };
         // Other tasks of this thread have priority: traces are not urgent.
@@ -40,7 +40,7 @@ pub(crate) async fn follow(context: Context, stop: CancellationToken) {
     }
 }
 
-/// The events applied by this replica since the last look.
+/// The events applied by this replica since the last call.
 struct AppliedEvents<'a> {
     state: &'a State,
     replica: ReplicaId,
@@ -104,7 +104,7 @@ impl AppliedEvents<'_> {
         let Some(known) = self.state.job(job).filter(|_| self.leads) else {
             return;
         };
-        let number = run_of(known, unit, epoch).map_or(0, |run| run.number);
+        let number = attempt_of(known, unit, epoch).map_or(0, |run| run.number);
         let id = SpanId::of(trace, tree::WAIT, &[epoch.get()]);
         let since_ns = of_ms(waited_since(known, unit, epoch).0);
         let span = Span::new(trace, id, tree::WAIT, since_ns, of_ms(at.0))
@@ -124,7 +124,10 @@ impl AppliedEvents<'_> {
         let Some(trace) = trace_of(job.get()).filter(|_| self.leads) else {
             return;
         };
-        let run = self.state.job(job).and_then(|job| run_of(job, unit, epoch));
+        let run = self
+            .state
+            .job(job)
+            .and_then(|job| attempt_of(job, unit, epoch));
         let Some(run) = run else { return };
         if ended.is_some() && run.has_run {
             return;
@@ -143,24 +146,24 @@ impl AppliedEvents<'_> {
 }
 
 /// Data of one attempt of a unit.
-struct RunOf {
+struct TracedAttempt {
     number: u32,
     placed_at: TimeMs,
     has_run: bool,
 }
 
 /// The current attempt, or a past one.
-fn run_of(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> Option<RunOf> {
+fn attempt_of(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> Option<TracedAttempt> {
     let unit = job.units.get(&unit)?;
     if let Some(current) = unit.attempt.as_ref().filter(|it| it.epoch == epoch) {
-        return Some(RunOf {
+        return Some(TracedAttempt {
             number: current.number,
             placed_at: current.placed_at,
             has_run: current.running_at.is_some(),
         });
     }
     let past = unit.past.iter().find(|it| it.epoch == epoch)?;
-    Some(RunOf {
+    Some(TracedAttempt {
         number: past.number,
         placed_at: past.placed_at,
         has_run: past.running_at.is_some(),

@@ -60,12 +60,12 @@ pub(crate) fn ordered(state: &State, host: HostId, before: Revision, desired: &D
         return;
     }
     let ended_ns = now_ns();
-    let mut told: BTreeSet<(JobId, AttemptEpoch)> = BTreeSet::new();
+    let mut recorded: BTreeSet<(JobId, AttemptEpoch)> = BTreeSet::new();
     for task in &desired.tasks {
         let (job, epoch) = (task.key.job, task.epoch);
         // An attempt's epoch is the revision of its placement.
         let is_new = epoch.get() > before.get() && task.acknowledged == TaskPhase::Assigned;
-        if !is_new || !told.insert((job, epoch)) {
+        if !is_new || !recorded.insert((job, epoch)) {
             continue;
         }
         let unit = state.job(job).and_then(|job| job.units.get(&task.unit));

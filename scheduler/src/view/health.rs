@@ -71,14 +71,14 @@ fn component_to_wire(
 }
 
 /// Health status of a component by the cluster's decision.
-pub(crate) struct Standing {
+pub(crate) struct HealthSummary {
     pub(crate) phase: String,
     /// Empty if no rule put it there.
     pub(crate) rule: String,
     pub(crate) restrictions: Vec<v1::Restriction>,
 }
 
-impl Standing {
+impl HealthSummary {
     /// Status of a component.
     pub(crate) fn of(state: &State, component: &Component) -> Self {
         let Some(condition) = state.health.condition(component) else {
@@ -101,13 +101,13 @@ impl Standing {
 
     /// Status of a host, including blocks of its adapters, which are listed nowhere else.
     pub(crate) fn of_host(state: &State, host: HostId) -> Self {
-        let mut standing = Self::of(state, &Component::Host(host));
+        let mut summary = Self::of(state, &Component::Host(host));
         for adapter in state.health.adapters_of(host) {
             let condition = state.health.condition(&adapter);
             let holds = condition.into_iter().flat_map(|condition| &condition.holds);
-            standing.restrictions.extend(holds.map(held_to_wire));
+            summary.restrictions.extend(holds.map(held_to_wire));
         }
-        standing
+        summary
     }
 }
 

@@ -6,12 +6,12 @@ use muster_model::host::{Gpu, Host};
 use muster_model::topology::{HostCells, Topology};
 use muster_proto::v1;
 
-use crate::view::health::Standing;
+use crate::view::health::HealthSummary;
 
 /// A host with its GPUs and the number of tasks that hold resources on it.
 #[must_use]
 pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
-    let standing = Standing::of_host(state, host.id);
+    let health = HealthSummary::of_host(state, host.id);
     let gpus = host.gpus.iter().map(|gpu| gpu_to_wire(state, host, gpu));
     v1::Host {
         id: host.id.get(),
@@ -36,15 +36,15 @@ pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
         planned: host.planned.as_ref().map(Into::into),
         cells: { state.index.host_cells.get(&host.id) }
             .map(|cells| cells_to_wire(&state.topology, cells)),
-        health_phase: standing.phase,
-        health_rule: standing.rule,
-        restrictions: standing.restrictions,
+        health_phase: health.phase,
+        health_rule: health.rule,
+        restrictions: health.restrictions,
     }
 }
 
 /// A GPU of a host.
 pub(crate) fn gpu_to_wire(state: &State, host: &Host, gpu: &Gpu) -> v1::Gpu {
-    let standing = Standing::of(state, &Component::Gpu(gpu.uuid));
+    let health = HealthSummary::of(state, &Component::Gpu(gpu.uuid));
     v1::Gpu {
         uuid: gpu.uuid.to_string(),
         index: gpu.index,
@@ -59,9 +59,9 @@ pub(crate) fn gpu_to_wire(state: &State, host: &Host, gpu: &Gpu) -> v1::Gpu {
         claim: gpu.claim.map(Into::into),
         pci_address: { host.reported_topology.gpu(gpu.uuid) }
             .map_or_else(String::new, |known| known.pci_address.clone()),
-        health_phase: standing.phase,
-        health_rule: standing.rule,
-        restrictions: standing.restrictions,
+        health_phase: health.phase,
+        health_rule: health.rule,
+        restrictions: health.restrictions,
         host_block: host.block.as_ref().map(Into::into),
         host_health: v1::HostHealth::from(host.health).into(),
     }

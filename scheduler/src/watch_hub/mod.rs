@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watch_catches_up_and_goes_on_without_a_gap() {
+    async fn a_watch_catches_up_and_continues_without_a_gap() {
         let hub = WatchHub::new(Revision(5), 10, 100);
         let mut all = hub
             .subscribe(|| state(0, 5), Some(Revision(2)), WatchFilter::default())
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_who_wants_what_was_dropped_is_refused() {
+    async fn only_a_watch_from_a_dropped_revision_is_refused() {
         let hub = WatchHub::new(Revision(9), 10, 100);
         // Job 1 lost its events up to revision 5; those of job 0 are all there.
         let state = || {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watcher_that_does_not_keep_up_is_told_where_to_go_on() {
+    async fn a_slow_watcher_is_dropped_with_the_revision_to_resume_from() {
         let hub = WatchHub::new(Revision(0), 10, 3);
         let mut slow = hub
             .subscribe(|| state(0, 0), None, WatchFilter::default())

@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// Calls an unknown method.
-    pub(crate) async fn call_made_up(&self, path: &'static str) -> Result<(), Status> {
+    pub(crate) async fn call_unknown_method(&self, path: &'static str) -> Result<(), Status> {
         let mut channel = Grpc::new(self.channel.clone());
         let ready = channel.ready().await;
         ready.map_err(|error| Status::unknown(error.to_string()))?;

@@ -108,7 +108,7 @@ fn cut_off() -> LogError {
 mod tests {
     use super::*;
 
-    fn begun() -> Vec<u8> {
+    fn header() -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(STATE_FORMAT.to_le_bytes());
         bytes
@@ -121,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_counts_as_many_records_as_a_number_holds_is_refused() {
-        let mut bytes = begun();
+    fn an_end_marker_with_the_maximum_count_is_refused() {
+        let mut bytes = header();
         add(&mut bytes, Kind::Head(v1::StateHead::default()));
         add(&mut bytes, Kind::End(v1::StateEnd { records: u64::MAX }));
         let error = read_state(&mut bytes.as_slice()).unwrap_err();
@@ -130,8 +130,8 @@ mod tests {
     }
 
     #[test]
-    fn a_length_without_bytes_behind_it_takes_no_memory() {
-        let mut bytes = begun();
+    fn a_length_field_alone_allocates_no_memory() {
+        let mut bytes = header();
         bytes.extend(u32::try_from(RECORD_BYTES_MAX).unwrap().to_le_bytes());
         bytes.extend([0; 100]);
         let mut source = bytes.as_slice();

@@ -21,7 +21,7 @@ fn key(digit: char) -> Key {
 }
 
 /// State with incompressible names, so that a few hundred of them fill several chunks.
-fn picture(names: u64) -> CapturedState<Counter> {
+fn captured(names: u64) -> CapturedState<Counter> {
     let mut state = Counter::default();
     for number in 0..names {
         let name: String = (0..64u64)
@@ -58,7 +58,7 @@ fn picture(names: u64) -> CapturedState<Counter> {
 
 fn saved(names: u64, key: Option<&Key>) -> (Vec<u8>, String) {
     let mut bytes = Vec::new();
-    let digest = picture(names).write_backup(&mut bytes, &about(), key);
+    let digest = captured(names).write_backup(&mut bytes, &about(), key);
     (bytes, digest.unwrap())
 }
 
@@ -77,7 +77,7 @@ fn a_backup_reads_back_as_it_was_saved() {
             bytes.len()
         );
         let backup = read(&bytes, key.as_ref()).unwrap();
-        assert_eq!(backup.state, *picture(900).state());
+        assert_eq!(backup.state, *captured(900).state());
         assert_eq!(backup.about, about());
         assert_eq!((backup.term, backup.index), (3, 41));
         let members = [(Peer::new(1, "a:1"), true), (Peer::new(2, "b:1"), false)];
@@ -88,7 +88,7 @@ fn a_backup_reads_back_as_it_was_saved() {
 }
 
 #[test]
-fn a_wrong_key_is_told_from_damage() {
+fn a_wrong_key_is_distinguished_from_damage() {
     let (bytes, _) = saved(3, Some(&key('a')));
     assert!(matches!(
         read(&bytes, Some(&key('b'))),
@@ -104,7 +104,7 @@ fn a_wrong_key_is_told_from_damage() {
 }
 
 #[test]
-fn what_is_no_backup_or_a_newer_one_is_told() {
+fn other_files_and_newer_backup_formats_are_refused() {
     assert!(matches!(read(b"", None), Err(BackupError::NotABackup)));
     assert!(matches!(
         read(b"MUSTSNAP and more", None),
@@ -123,12 +123,12 @@ fn what_is_no_backup_or_a_newer_one_is_told() {
 }
 
 #[test]
-fn a_backup_is_sealed_and_opened_again() {
+fn an_encrypted_backup_reads_back_as_it_was_saved() {
     let (plain, digest) = saved(900, None);
     let (mut sealed, mut opened) = (Vec::new(), Vec::new());
     let key = key('c');
     reseal(&mut plain.as_slice(), &mut sealed, None, Some(&key)).unwrap();
-    let known = picture(900).state().totals.keys().next().unwrap().clone();
+    let known = captured(900).state().totals.keys().next().unwrap().clone();
     let has = |bytes: &[u8]| bytes.windows(known.len()).any(|it| it == known.as_bytes());
     assert!(has(&plain) && !has(&sealed));
     let again = reseal(&mut sealed.as_slice(), &mut opened, Some(&key), None).unwrap();
@@ -152,7 +152,7 @@ fn keys_are_read_strictly_and_never_shown() {
 
 /// Truncates at and flips every byte of a small file; large files are covered by random samples below.
 #[test]
-fn every_cut_and_every_flipped_bit_of_a_small_backup_is_refused() {
+fn every_truncation_and_every_flipped_bit_of_a_small_backup_is_refused() {
     for key in [None, Some(key('a'))] {
         let (bytes, _) = saved(2, key.as_ref());
         for length in 0..bytes.len() {
@@ -183,21 +183,21 @@ proptest! {
         let at = at % bytes.len();
         prop_assume!(at >= 32);
         let cut = read(&bytes[..at], key.as_ref());
-        let is_told = matches!(cut, Err(BackupError::Cut { .. }));
-        prop_assert!(is_told);
+        let is_reported = matches!(cut, Err(BackupError::Cut { .. }));
+        prop_assert!(is_reported);
         bytes[at] ^= 1 << bit;
         let refused = read(&bytes, key.as_ref());
         let chunk = (at - 32) / (256 * 1024 + 5 + 32 + if sealed { 16 } else { 0 });
         let place = format!("chunk {chunk},");
-        let told = refused.err().map(|error| error.to_string()).unwrap_or_default();
-        prop_assert!(told.contains(&place), "{told}");
+        let message = refused.err().map(|error| error.to_string()).unwrap_or_default();
+        prop_assert!(message.contains(&place), "{message}");
     }
 
     #[test]
-    fn what_follows_a_backup_is_refused(tail in proptest::collection::vec(any::<u8>(), 1..100)) {
+    fn trailing_bytes_after_a_backup_are_refused(tail in proptest::collection::vec(any::<u8>(), 1..100)) {
         let (mut bytes, _) = saved(1, None);
         bytes.extend(tail);
-        let is_told = matches!(read(&bytes, None), Err(BackupError::Damaged { .. }));
-        prop_assert!(is_told);
+        let is_reported = matches!(read(&bytes, None), Err(BackupError::Damaged { .. }));
+        prop_assert!(is_reported);
     }
 }

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_given_to_the_owner_or_not_written_at_all() {
+    fn files_are_given_to_the_directorys_owner_or_not_written_at_all() {
         let recipient = |owner, us| recipient(Path::new("data"), account(owner), Uid::from_raw(us));
         for (owner, us) in [(0, 0), (7, 7), (0, 7)] {
             assert_eq!(recipient(owner, us).unwrap(), None, "{owner} {us}");

@@ -17,9 +17,9 @@ use crate::recovery::disaster_recovery::{
     ENTRIES_PER_MS, ENTRIES_SKIPPED, RecoveryError, TERMS_PER_MS, TERMS_SKIPPED, above, disk,
     staging,
 };
+use crate::replica::environment::{Clock as _, WallClock};
 use crate::replica::identity::DIRECTORY_VERSION;
 use crate::replica::open::{LOG_FOLDER, SNAPSHOT_FOLDER, random_incarnation};
-use crate::replica::seams::{Clock as _, WallClock};
 use crate::storage::codec::{convert, frame};
 use crate::storage::disk::{
     LogChange, LogDisk as _, MetaKey, RocksLog, SnapshotDirectory, SnapshotDisk,

@@ -14,10 +14,10 @@ use crate::member::peer::Peer;
 use crate::recovery::disaster_recovery::owner::DirectoryOwner;
 use crate::recovery::disaster_recovery::rebuild::RebuildTarget;
 use crate::recovery::disaster_recovery::{RecoveryError, disk, staging};
-use crate::recovery::remains;
+use crate::recovery::offline_log;
+use crate::replica::environment::{Clock as _, WallClock};
 use crate::replica::identity;
 use crate::replica::open::{LOG_FOLDER, SNAPSHOT_FOLDER};
-use crate::replica::seams::{Clock as _, WallClock};
 use crate::storage::codec::{convert, frame, record};
 use crate::storage::disk::{LogDisk as _, MetaKey, RocksLog, SnapshotDirectory};
 use crate::storage::snapshot::SnapshotStore;
@@ -92,15 +92,15 @@ impl<M: StateMachine> SourceReplica<M> {
         let path = directory.join(SNAPSHOT_FOLDER);
         let snapshots = SnapshotDirectory::open(&path)
             .map_err(|source| disk(format!("opening {}", path.display()), source))?;
-        let purged = remains::position(&log, MetaKey::Purged)?;
+        let purged = offline_log::position(&log, MetaKey::Purged)?;
         let snapshots = SnapshotStore::new(Arc::new(snapshots), identity.cluster_id.clone());
-        let mut applied = remains::newest_base::<M>(&snapshots, purged)?;
+        let mut applied = offline_log::newest_base::<M>(&snapshots, purged)?;
         let time_ms = apply_all(&log, &mut applied)?;
         let last = applied.last.ok_or(RecoveryError::NoGroup)?;
         if applied.membership.membership().voter_ids().next().is_none() {
             return Err(RecoveryError::NoGroup);
         }
-        let committed = remains::position(&log, MetaKey::Committed)?.unwrap_or_default();
+        let committed = offline_log::position(&log, MetaKey::Committed)?.unwrap_or_default();
         // Hands over files created by the database since: the operator is prompted next, and may abort by a
         // signal.
         owner.give(&[LOG_FOLDER])?;

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_flipped_bit_is_taken_for_a_record() {
+    fn every_flipped_bit_of_a_record_is_detected() {
         let frame = encode(&muster_proto::raft::v1::LogRecord::default());
         assert!(decode::<muster_proto::raft::v1::LogRecord>(Bytes::from(frame.clone())).is_ok());
         for bit in 0..frame.len() * 8 {

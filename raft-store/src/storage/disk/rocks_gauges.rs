@@ -83,10 +83,10 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[test]
-    fn it_is_read_without_any_sync_until_the_owner_goes() {
-        let (told, reads) = sync_channel(8);
+    fn gauges_are_read_regularly_until_their_owner_is_dropped() {
+        let (sender, reads) = sync_channel(8);
         let reader = GaugeReader::start(move || {
-            let _ = told.try_send(());
+            let _ = sender.try_send(());
         })
         .expect("a thread starts");
         for _ in 0..2 {

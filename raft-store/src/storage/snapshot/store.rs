@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_newest_snapshot_is_read_whole_now_and_then_however_often_it_is_asked_for() {
+    async fn the_newest_snapshot_is_verified_periodically_however_often_it_is_requested() {
         let (disk, store) = store();
         let (_, first) = store.write(&applied(9)).unwrap();
         assert_eq!(newest_of_many(&store), first.name);
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_decayed_snapshot_is_found_once_it_is_doubted_and_after_a_while_at_the_latest() {
+    async fn a_decayed_snapshot_is_found_on_suspicion_and_by_the_periodic_check() {
         let (disk, store) = store();
         let (_, first) = store.write(&applied(9)).unwrap();
         assert_eq!(newest_of_many(&store), first.name);

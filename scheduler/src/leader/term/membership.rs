@@ -40,7 +40,7 @@ pub(super) struct MembershipChange {
     work: Option<PendingChange>,
     /// Time of the next check whether an earlier leader, or a proposal with an unknown outcome, left a change
     /// unfinished; `None` if that is known.
-    look_at: Option<Instant>,
+    check_at: Option<Instant>,
     /// Whether the replicas may differ from those recorded in the log.
     is_unrecorded: bool,
 }
@@ -50,7 +50,7 @@ impl Default for MembershipChange {
     fn default() -> Self {
         Self {
             work: None,
-            look_at: Some(Instant::now()),
+            check_at: Some(Instant::now()),
             is_unrecorded: true,
         }
     }
@@ -69,7 +69,7 @@ enum Stage {
     /// The current replicas are not recorded yet.
     Recording,
     /// The future voters have not stored all heartbeat times yet.
-    Widening { until: Instant },
+    CatchingUp { until: Instant },
     /// The change is proposed.
     Committing(BoxFuture<'static, Result<(), MembershipError>>),
 }
@@ -86,9 +86,9 @@ impl MembershipChange {
     /// Time of the next action without input.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         match self.work.as_ref().map(|work| &work.stage) {
-            Some(Stage::Widening { until }) => Some(*until),
+            Some(Stage::CatchingUp { until }) => Some(*until),
             Some(_) => None,
-            None => self.look_at,
+            None => self.check_at,
         }
     }
 
@@ -153,7 +153,7 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
                 return;
             }
             Ok(_) => Ok(()),
-            Err(error) if is_gone_already(state, &change, &error) => Ok(()),
+            Err(error) if is_already_removed(state, &change, &error) => Ok(()),
             Err(error) => Err(error),
         };
         let answer = nothing_to_do.map(|()| ReplicasChanged {
@@ -195,11 +195,11 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
     /// Continues the change in progress, or one that an earlier leader left unfinished.
     pub(super) fn continue_change(&mut self) {
         let Some(mut work) = self.membership_change.work.take() else {
-            return self.finish_what_was_left();
+            return self.finish_interrupted_change();
         };
         let outcome = match work.stage {
             Stage::Recording => self.recorded(&mut work),
-            Stage::Widening { until } => self.widened(&mut work, until),
+            Stage::CatchingUp { until } => self.propose_if_caught_up(&mut work, until),
             Stage::Committing(_) => Ok(()),
         };
         match outcome {
@@ -211,12 +211,12 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
         }
     }
 
-    fn finish_what_was_left(&mut self) {
+    fn finish_interrupted_change(&mut self) {
         let now = Instant::now();
-        if self.membership_change.look_at.is_none_or(|at| at > now) {
+        if self.membership_change.check_at.is_none_or(|at| at > now) {
             return;
         }
-        self.membership_change.look_at = Some(now + FINISH_REST);
+        self.membership_change.check_at = Some(now + FINISH_REST);
         let status = self.parts.handle.status();
         if !is_committed(&status) {
             return;
@@ -224,7 +224,7 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
         if !status.membership_is_changing {
             // If the change was proposed, it shows in the membership by now.
             self.rounds.drop_future_voters();
-            self.membership_change.look_at = None;
+            self.membership_change.check_at = None;
             return;
         }
         let handle = self.parts.handle.clone();
@@ -250,7 +250,7 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
         work.stage = if plan.moves_voters {
             let voters = plan.voters.iter().copied().map(ReplicaId);
             self.rounds.include_future_voters(voters.collect());
-            Stage::Widening {
+            Stage::CatchingUp {
                 until: Instant::now() + Duration::from_millis(CHANGE_MS_MAX),
             }
         } else {
@@ -260,7 +260,11 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
     }
 
     /// Proposes the change once the future voters have stored all heartbeat times.
-    fn widened(&mut self, work: &mut PendingChange, until: Instant) -> Result<(), ChangeError> {
+    fn propose_if_caught_up(
+        &mut self,
+        work: &mut PendingChange,
+        until: Instant,
+    ) -> Result<(), ChangeError> {
         let Some((change, plan)) = &work.change else {
             return Ok(());
         };
@@ -268,8 +272,8 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
             MemberChange::Promote(id) | MemberChange::Replace { new: id, .. } => Some(*id),
             MemberChange::Add(_) | MemberChange::Remove(_) => None,
         };
-        let has_said = |id| self.rounds.format_of(ReplicaId(id)).is_some();
-        if !self.rounds.future_voters_caught_up() || !newcomer.is_none_or(has_said) {
+        let has_reported = |id| self.rounds.format_of(ReplicaId(id)).is_some();
+        if !self.rounds.future_voters_caught_up() || !newcomer.is_none_or(has_reported) {
             let limit_ms = CHANGE_MS_MAX;
             return if Instant::now() < until {
                 Ok(())
@@ -307,7 +311,7 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
             }
             Err(error) => {
                 // It is unknown whether the change was proposed: the membership will show it.
-                self.membership_change.look_at = Some(Instant::now() + FINISH_REST);
+                self.membership_change.check_at = Some(Instant::now() + FINISH_REST);
                 work.reply(Err(error.into()));
             }
         }
@@ -348,7 +352,7 @@ fn check_id(state: &State, status: &Status, change: &MemberChange) -> Result<(),
 }
 
 /// Whether the replica to be removed was a member earlier and is gone already.
-fn is_gone_already(state: &State, change: &MemberChange, error: &ChangeError) -> bool {
+fn is_already_removed(state: &State, change: &MemberChange, error: &ChangeError) -> bool {
     let MemberChange::Remove(id) = change else {
         return false;
     };

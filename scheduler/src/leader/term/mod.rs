@@ -68,7 +68,7 @@ pub(super) struct Term<'a, P, C> {
     /// Revision up to which events have been processed.
     processed: Revision,
     /// Hosts to be sent their desired state even if it is unchanged.
-    owed: BTreeSet<HostId>,
+    unsent: BTreeSet<HostId>,
     inputs: Vec<LeaderInput>,
     in_flight: Option<InFlight>,
     /// The change of the replicas in progress.
@@ -83,7 +83,7 @@ enum WakeReason {
     Stop,
     Pushed(PushAnswer),
     Proposed(Result<Vec<Applied>, ProposeError>),
-    Reformed(Result<(), MembershipError>),
+    MembershipCommitted(Result<(), MembershipError>),
     Inputs(usize),
     Changed,
     Time,
@@ -116,7 +116,7 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
             pace: Pace::new(settings.timings, settings.heartbeats_per_second_max),
             planning: Planning::new(),
             processed: state.revision,
-            owed: BTreeSet::new(),
+            unsent: BTreeSet::new(),
             inputs: Vec::new(),
             in_flight: None,
             membership_change: MembershipChange::default(),
@@ -154,7 +154,7 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
                 self.acknowledge();
             }
             WakeReason::Proposed(result) => self.conclude(result)?,
-            WakeReason::Reformed(result) => self.change_concluded(result),
+            WakeReason::MembershipCommitted(result) => self.change_concluded(result),
             WakeReason::Inputs(0) => return None,
             WakeReason::Inputs(_) | WakeReason::Changed | WakeReason::Time => {}
         }
@@ -182,7 +182,7 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
             _ = self.leadership.changed() => WakeReason::Leadership,
             answer = self.rounds.answered() => WakeReason::Pushed(answer),
             result = answer => WakeReason::Proposed(result),
-            result = self.membership_change.committed() => WakeReason::Reformed(result),
+            result = self.membership_change.committed() => WakeReason::MembershipCommitted(result),
             count = self.parts.inputs.recv_many(&mut self.inputs, INPUTS_PER_STEP_MAX), if is_free => {
                 WakeReason::Inputs(count)
             }
@@ -263,15 +263,15 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
             if let Some((_, session)) = self.sessions.of_host(host)
                 && desired_revision.is_some_and(|revision| revision > session.sent)
             {
-                self.owed.insert(host);
+                self.unsent.insert(host);
             }
         }
     }
 
-    /// Sends every owed host its desired state. One whose queue is full is repaired after its next heartbeat.
+    /// Sends the hosts in `unsent` their desired state. One whose queue is full is repaired after its next heartbeat.
     async fn dispatch(&mut self, state: &State) {
         let mut computed = 0;
-        for host in std::mem::take(&mut self.owed) {
+        for host in std::mem::take(&mut self.unsent) {
             let Some((id, session)) = self.sessions.of_host(host) else {
                 continue;
             };
@@ -387,7 +387,7 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
 
     fn react(&mut self, reaction: Reaction, batch: &mut CommandBatch) {
         batch.extend(readable(reaction.commands, self.rounds.level()));
-        self.owed.extend(reaction.outdated);
+        self.unsent.extend(reaction.outdated);
         self.planning.request_at(reaction.plan_at);
         self.tick_at = reaction.wake_at;
     }
@@ -407,7 +407,7 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
         if planned.more {
             self.planning.request();
         }
-        batch.carry_out(self.with_barriers(state, planned));
+        batch.add_plan(self.with_barriers(state, planned));
     }
 
     fn propose(&mut self, batch: CommandBatch) {
@@ -433,7 +433,7 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
                 for (severity, at) in &in_flight.waiters.found {
                     telemetry::detected(*severity, now.since(*at));
                 }
-                self.hand_out(&in_flight.waiters, &outcomes)
+                self.deliver(&in_flight.waiters, &outcomes)
             }
             Err(
                 error @ (ProposeError::NotLeader { .. }
@@ -454,7 +454,7 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
         }
     }
 
-    fn hand_out(&mut self, waiters: &Waiters, outcomes: &[Applied]) -> Option<()> {
+    fn deliver(&mut self, waiters: &Waiters, outcomes: &[Applied]) -> Option<()> {
         let mut is_stale = false;
         for outcome in outcomes {
             if let Err(rejection) = &outcome.result {

@@ -63,7 +63,7 @@ impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
                         replicas: self.replica_addresses(),
                     },
                 );
-                self.owed.insert(*host);
+                self.unsent.insert(*host);
             }
             Ok(answer) => {
                 tracing::error!(?answer, "unexpected outcome of a registration");

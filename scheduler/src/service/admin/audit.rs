@@ -23,20 +23,20 @@ type Sender = mpsc::Sender<Result<v1::ReadAuditLogResponse, Status>>;
 pub(crate) async fn stream(
     context: &Context,
     request: v1::ReadAuditLogRequest,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) -> Records {
     let log = context.audit.clone();
     log.sync().await;
     let (sender, receiver) = mpsc::channel(MESSAGES_AHEAD);
     tokio::spawn(async move {
-        tell(log, request, &sender).await;
-        drop(place);
+        send_records(log, request, &sender).await;
+        drop(permit);
     });
     until_stopped(ReceiverStream::new(receiver), context.stop.clone())
 }
 
 /// Sends the existing records, and new ones if requested.
-async fn tell(log: AuditLog, request: v1::ReadAuditLogRequest, sender: &Sender) {
+async fn send_records(log: AuditLog, request: v1::ReadAuditLogRequest, sender: &Sender) {
     let mut after = request.after_sequence;
     let mut newest = log.newest();
     loop {

@@ -42,26 +42,26 @@ pub(crate) fn require_admin(
 }
 
 /// Header of a backup that this replica takes now.
-pub(crate) fn about(context: &Context, picture: &CapturedState<State>) -> BackupMetadata {
+pub(crate) fn about(context: &Context, captured: &CapturedState<State>) -> BackupMetadata {
     BackupMetadata {
         cluster_id: context.config.cluster_id.clone(),
         replica_id: context.config.replica_id.get(),
-        time_ms: context.handle.now_ms().max(picture.state().time.0),
+        time_ms: context.handle.now_ms().max(captured.state().time.0),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }
 
 /// Streams a backup; the permits are held until it is sent or the client has gone.
 pub(crate) fn stream(context: &Context, places: [OwnedSemaphorePermit; 2]) -> Saved {
-    let picture = context.handle.capture();
-    let about = about(context, &picture);
+    let captured = context.handle.capture();
+    let about = about(context, &captured);
     let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
     tokio::task::spawn_blocking(move || {
         let mut pieces = Pieces {
             sender: &sender,
             piece: BytesMut::with_capacity(PIECE_BYTES),
         };
-        let sent = picture.write_backup(&mut pieces, &about, None);
+        let sent = captured.write_backup(&mut pieces, &about, None);
         drop(places);
         // Errors are reported to the client, unless the client has gone.
         if let Err(error) = sent

@@ -22,7 +22,7 @@ use crate::service::replies::{HOST_UNREACHABLE, unreachable};
 /// Question to a process.
 pub(crate) enum Question {
     SetLogLevel(v1::SetLogLevelRequest),
-    Tell,
+    Info,
 }
 
 /// Answer of a process.
@@ -61,7 +61,7 @@ pub(crate) async fn ask(
             meant.check(&context.config.cluster_id, context.config.replica_id)?;
             match question {
                 Question::SetLogLevel(request) => set_level(&request).map(Answer::LogLevel),
-                Question::Tell => Ok(Answer::Info(Box::new(info(context)?))),
+                Question::Info => Ok(Answer::Info(Box::new(info(context)?))),
             }
         }
         Some(Process::Host(host)) => ask_worker(context, host, question, deadline).await,
@@ -137,7 +137,7 @@ async fn ask_worker(
             check(&request)?;
             Asked::SetLogLevel(request)
         }
-        Question::Tell => Asked::Tell(v1::debug_order::Tell {}),
+        Question::Info => Asked::Tell(v1::debug_order::Tell {}),
     };
     let id = context
         .handle

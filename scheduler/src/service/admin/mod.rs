@@ -63,7 +63,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::GetHealthRequest>,
     ) -> Result<Response<v1::GetHealthResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
         let asked = request.into_inner();
         let state = read::shown(&self.0, asked.consistency, asked.at_revision, deadline).await?;
@@ -106,7 +106,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::TriggerSnapshotRequest>,
     ) -> Result<Response<v1::TriggerSnapshotResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let who = caller_of(&request).on_record(String::new());
         let record = Record::of_call(
             "TriggerSnapshot",
@@ -167,11 +167,11 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::ReadAuditLogRequest>,
     ) -> Result<Response<Self::ReadAuditLogStream>, Status> {
-        let place = self.0.admit_export()?;
+        let permit = self.0.admit_export()?;
         let caller = caller_of(&request);
         let request = request.into_inner();
         require_admin(&self.0, &caller, &request.author, "read the audit log")?;
-        Ok(Response::new(audit::stream(&self.0, request, place).await))
+        Ok(Response::new(audit::stream(&self.0, request, permit).await))
     }
 
     async fn add_user(
@@ -199,7 +199,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::ListUsersRequest>,
     ) -> Result<Response<v1::ListUsersResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
         let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
         Ok(Response::new(users_to_wire(&state)))
@@ -223,7 +223,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::ListJoinTokensRequest>,
     ) -> Result<Response<v1::ListJoinTokensResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
         let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
         Ok(Response::new(join_tokens_to_wire(&state)))
@@ -243,7 +243,7 @@ impl AdminService for Admin {
         let calling = CallerContext::of(&self.0, &request);
         let asked = request.into_inner();
         let process = debug::subject(asked.target.as_ref());
-        let about = AboutProcess {
+        let about = ProcessQuestion {
             author: asked.author.clone(),
             target: asked.target.clone(),
             subject: format!("{process}: {} for {} ms", asked.change, asked.for_ms),
@@ -261,11 +261,11 @@ impl AdminService for Admin {
     ) -> Result<Response<v1::GetDebugInfoResponse>, Status> {
         let calling = CallerContext::of(&self.0, &request);
         let asked = request.into_inner();
-        let about = AboutProcess {
+        let about = ProcessQuestion {
             author: asked.author,
             subject: debug::subject(asked.target.as_ref()),
             target: asked.target,
-            question: Question::Tell,
+            question: Question::Info,
         };
         match self.ask("GetDebugInfo", about, calling).await? {
             Answer::Info(info) => Ok(Response::new(*info)),
@@ -275,7 +275,7 @@ impl AdminService for Admin {
 }
 
 /// A question about a process.
-struct AboutProcess {
+struct ProcessQuestion {
     /// Name of the caller in the request.
     author: String,
     target: Option<v1::DebugTarget>,
@@ -289,10 +289,10 @@ impl Admin {
     async fn ask(
         &self,
         method: &str,
-        about: AboutProcess,
+        about: ProcessQuestion,
         calling: CallerContext,
     ) -> Result<Answer, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let CallerContext {
             deadline,
             from,

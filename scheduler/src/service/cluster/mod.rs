@@ -36,7 +36,7 @@ impl ClusterService for Cluster {
         &self,
         request: Request<v1::GetStatusRequest>,
     ) -> Result<Response<v1::GetStatusResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let deadline = self.deadline(&request);
         let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
         Ok(Response::new(status(&self.0, &state)))
@@ -46,7 +46,7 @@ impl ClusterService for Cluster {
         &self,
         request: Request<v1::ListHostsRequest>,
     ) -> Result<Response<v1::ListHostsResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let state =
@@ -58,7 +58,7 @@ impl ClusterService for Cluster {
         &self,
         request: Request<v1::ListGpusRequest>,
     ) -> Result<Response<v1::ListGpusResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let state =
@@ -70,7 +70,7 @@ impl ClusterService for Cluster {
         &self,
         request: Request<v1::ListQueuesRequest>,
     ) -> Result<Response<v1::ListQueuesResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let state =
@@ -82,7 +82,7 @@ impl ClusterService for Cluster {
         &self,
         request: Request<v1::GetTopologyRequest>,
     ) -> Result<Response<v1::GetTopologyResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let state =

@@ -15,16 +15,16 @@ pub(crate) struct PhaseFilter {
 }
 
 impl PhaseFilter {
-    /// Parses the words of a request: names of phases, with `blocked` and `draining` for those by rules and
+    /// Parses the phases of a request: names, with `blocked` and `draining` for those by rules and
     /// by admins together.
-    pub(crate) fn parse(words: &[String], restricted_only: bool) -> Result<Self, Status> {
+    pub(crate) fn parse(names: &[String], restricted_only: bool) -> Result<Self, Status> {
         let mut phases = Vec::new();
-        for word in words {
+        for name in names {
             let before = phases.len();
-            let is_meant = |phase: &Phase| phase.word() == word || stem(*phase) == word;
+            let is_meant = |phase: &Phase| phase.word() == name || stem(*phase) == name;
             phases.extend(Phase::ALL.iter().copied().filter(is_meant));
             if phases.len() == before {
-                return Err(unknown(word));
+                return Err(unknown(name));
             }
         }
         Ok(Self {
@@ -55,8 +55,8 @@ impl PhaseFilter {
 
 /// The name of a phase without its source.
 fn stem(phase: Phase) -> &'static str {
-    let word = phase.word();
-    word.split_once('(').map_or(word, |(stem, _)| stem)
+    let name = phase.word();
+    name.split_once('(').map_or(name, |(stem, _)| stem)
 }
 
 fn is_held(state: &State, component: &Component) -> bool {
@@ -64,8 +64,8 @@ fn is_held(state: &State, component: &Component) -> bool {
     condition.is_some_and(|condition| !condition.holds.is_empty())
 }
 
-fn unknown(word: &str) -> Status {
-    let shown: String = word.chars().take(64).collect();
+fn unknown(name: &str) -> Status {
+    let shown: String = name.chars().take(64).collect();
     status::error(
         Code::InvalidArgument,
         "INVALID_REQUEST",
@@ -83,10 +83,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_phase_is_meant_by_its_word_or_whoever_put_it_there() {
-        let phases = |words: &[&str]| {
-            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            PhaseFilter::parse(&words, false).unwrap().phases
+    fn phases_are_named_with_or_without_their_source() {
+        let phases = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            PhaseFilter::parse(&names, false).unwrap().phases
         };
         assert_eq!(phases(&["blocked(auto)"]), [Phase::Blocked]);
         assert_eq!(phases(&["blocked"]), [Phase::Blocked, Phase::BlockedAdmin]);

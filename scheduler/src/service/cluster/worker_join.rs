@@ -34,7 +34,7 @@ impl JoinService for Joining {
         &self,
         _request: Request<v1::GetAuthoritiesRequest>,
     ) -> Result<Response<v1::GetAuthoritiesResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let authorities_pem = self.authorities().await?;
         Ok(Response::new(v1::GetAuthoritiesResponse {
             authorities_pem,
@@ -45,7 +45,7 @@ impl JoinService for Joining {
         &self,
         request: Request<v1::JoinRequest>,
     ) -> Result<Response<v1::JoinResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let calling = CallerContext {
             caller: Caller::Unauthenticated,
             ..CallerContext::of(&self.0, &request)
@@ -76,7 +76,7 @@ impl JoinService for Joining {
         &self,
         request: Request<v1::RenewCertificateRequest>,
     ) -> Result<Response<v1::RenewCertificateResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let (from, caller) = (request.remote_addr(), caller_of(&request));
         let Caller::Worker(host) = caller else {
             return Err(status::error(
@@ -119,7 +119,7 @@ impl Joining {
     }
 
     fn authority(&self) -> Result<Authority, Status> {
-        let opened = Authority::open(&self.0.config.tls).map_err(|error| unsigned(&error))?;
+        let opened = Authority::open(&self.0.config.tls).map_err(|error| signing_failed(&error))?;
         opened.ok_or_else(|| {
             status::error(
                 Code::FailedPrecondition,
@@ -140,7 +140,7 @@ impl Joining {
         let life = HOUR * self.0.settings.borrow().worker_certificate_hours;
         let role = PeerRole::Worker(host.to_owned());
         let signed = authority.sign(csr, &role, life);
-        signed.map_err(|error| unsigned(&error))
+        signed.map_err(|error| signing_failed(&error))
     }
 
     /// Name and hash of a known token: unauthenticated callers write nothing to the log, not even refusals.
@@ -197,7 +197,7 @@ fn bad_csr(error: &IssueError) -> Status {
 
 /// Logs a defect of this replica's own files; to the caller it is unavailable, so that it tries another
 /// replica.
-fn unsigned(error: &IssueError) -> Status {
+fn signing_failed(error: &IssueError) -> Status {
     tracing::error!(%error, "this replica cannot sign certificates");
     Status::unavailable("this replica cannot sign certificates; see its log")
 }

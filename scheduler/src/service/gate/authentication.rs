@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_does() {
+    fn invalid_certificates_and_tokens_are_refused() {
         let token = Token::random("ada");
         let state = state(&token);
         let reason = |role, headers: &HeaderMap| {

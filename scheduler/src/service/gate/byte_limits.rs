@@ -131,11 +131,11 @@ impl Drop for ByteShare {
 }
 
 /// Body of a request whose bytes are counted as they arrive.
-pub(super) fn measured(body: Body, parcel: Arc<ByteShare>) -> Body {
+pub(super) fn measured(body: Body, share: Arc<ByteShare>) -> Body {
     let frames = BodyStream::new(body).map(move |frame| {
         let frame = frame?;
         if let Some(data) = frame.data_ref() {
-            parcel.take(u64::try_from(data.len()).unwrap_or(u64::MAX))?;
+            share.take(u64::try_from(data.len()).unwrap_or(u64::MAX))?;
         }
         Ok::<_, Status>(frame)
     });
@@ -162,15 +162,15 @@ mod tests {
     };
 
     #[test]
-    fn a_request_and_all_that_are_not_answered_have_limits() {
+    fn single_requests_and_all_unanswered_ones_are_limited_in_bytes() {
         let sizes = Arc::new(Sizes::default());
         let first = ByteShare::new(&sizes, "ada", ROOM);
         first.take(4).unwrap();
         first.take(6).unwrap();
         let refused = first.take(1).unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
-        let said = "ada sent more than 10 bytes in one request (limits.a_request)";
-        assert!(refused.message().starts_with(said), "{refused}");
+        let expected = "ada sent more than 10 bytes in one request (limits.a_request)";
+        assert!(refused.message().starts_with(expected), "{refused}");
         assert_eq!(
             ErrorReport::of(&refused).metadata["limit_name"],
             "a_request"
@@ -194,8 +194,8 @@ mod tests {
     async fn a_body_is_counted_as_it_is_read() {
         let sizes = Arc::new(Sizes::default());
         let body = |bytes: usize| {
-            let parcel = Arc::new(ByteShare::new(&sizes, "ada", ROOM));
-            measured(Body::new(Full::from(vec![0; bytes])), parcel)
+            let share = Arc::new(ByteShare::new(&sizes, "ada", ROOM));
+            measured(Body::new(Full::from(vec![0; bytes])), share)
         };
         assert_eq!(body(10).collect().await.unwrap().to_bytes().len(), 10);
         let refused = body(11).collect().await.unwrap_err();

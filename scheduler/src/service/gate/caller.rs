@@ -94,7 +94,7 @@ impl Caller {
         if self.can_view(state, job) {
             return Ok(());
         }
-        Err(not_theirs(&format!(
+        Err(permission_denied(&format!(
             "job {} belongs to another user and to queue `{}`, which your role does not cover",
             job.id, job.spec.queue
         )))
@@ -134,7 +134,7 @@ impl Caller {
         if user.role >= Role::User && enters {
             return Ok(());
         }
-        Err(not_theirs(
+        Err(permission_denied(
             "your role no longer permits access to this task",
         ))
     }
@@ -144,7 +144,7 @@ impl Caller {
     fn present<'a>(&'a self, state: &'a State, now_ms: u64) -> Result<(&'a str, &'a User), Status> {
         let has_expired = matches!(self, Self::Federated(it) if it.until_ms <= now_ms);
         let found = self.user(state).filter(|_| !has_expired);
-        found.ok_or_else(gone)
+        found.ok_or_else(revoked)
     }
 
     /// Whether the caller is an admin where the table of rights does not decide: `None` without
@@ -158,15 +158,15 @@ impl Caller {
     }
 
     /// The name that counts, instead of the one in the request.
-    pub(crate) fn author(&self, said: String) -> String {
-        self.name().map_or(said, str::to_owned)
+    pub(crate) fn author(&self, claimed: String) -> String {
+        self.name().map_or(claimed, str::to_owned)
     }
 
-    /// Name of the caller in the audit log: the authenticated one, or `said` without authentication. Names of
+    /// Name of the caller in the audit log: the authenticated one, or `claimed` without authentication. Names of
     /// callers that are not users contain a space, as no user's name does.
-    pub(crate) fn on_record(&self, said: String) -> String {
+    pub(crate) fn on_record(&self, claimed: String) -> String {
         match self {
-            Self::AuthenticationOff | Self::Unauthenticated => said,
+            Self::AuthenticationOff | Self::Unauthenticated => claimed,
             Self::Replica => "a replica".to_owned(),
             Self::Worker(name) => format!("worker {name}"),
             Self::User(name) | Self::Federated(Federated { name, .. }) => name.clone(),
@@ -191,7 +191,7 @@ impl Caller {
             return Ok(());
         }
         let Some((name, user)) = self.user(state) else {
-            return Err(gone());
+            return Err(revoked());
         };
         match scope {
             Scope::Cluster => Ok(()),
@@ -200,7 +200,7 @@ impl Caller {
                     return Ok(());
                 };
                 let bound: Vec<&str> = user.queues.iter().map(String::as_str).collect();
-                Err(not_theirs(&format!(
+                Err(permission_denied(&format!(
                     "you may submit to {}, not to queue `{queue}`",
                     bound.join(", ")
                 )))
@@ -210,7 +210,7 @@ impl Caller {
                 if user.acts_on(name, &job.spec.user, &job.spec.queue) {
                     return Ok(());
                 }
-                Err(not_theirs(&format!(
+                Err(permission_denied(&format!(
                     "job {id} belongs to user `{}` and queue `{}`: only its user, users of the queue, and \
                      operators may do this",
                     job.spec.user, job.spec.queue
@@ -235,11 +235,11 @@ impl fmt::Display for Caller {
     }
 }
 
-fn gone() -> Status {
-    not_theirs("your user was removed, or your token has expired")
+fn revoked() -> Status {
+    permission_denied("your user was removed, or your token has expired")
 }
 
-fn not_theirs(message: &str) -> Status {
+fn permission_denied(message: &str) -> Status {
     status::error(Code::PermissionDenied, "NOT_YOURS", message, &[])
 }
 
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_removed_or_has_another_role_does_not_go_on() {
+    fn a_removed_user_or_one_with_another_role_may_not_continue() {
         let mut cluster = Cluster::new();
         let job = cluster.submit(single("train", 1, 0));
         for (name, role) in [("ada", Role::User), ("grace", Role::Admin)] {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_a_token_for_a_while_goes_on_for_as_long() {
+    fn a_caller_with_a_limited_token_may_continue_until_it_expires() {
         let mut cluster = Cluster::new();
         let job = cluster.submit(single("train", 1, 0));
         let until_ms = cluster.state.time.0 + 1_000;

@@ -34,7 +34,7 @@ fn count(service: &'static str, method: &'static str, code: Code, calls: u64) {
     let labels = [
         ("service", service),
         ("method", method),
-        ("code", word(code)),
+        ("code", name_of(code)),
     ];
     counter!(names::REQUESTS_TOTAL, &labels).increment(calls);
 }
@@ -78,7 +78,7 @@ impl Drop for Call {
 }
 
 /// Name of a code as in gRPC libraries.
-const fn word(code: Code) -> &'static str {
+const fn name_of(code: Code) -> &'static str {
     match code {
         Code::Ok => "Ok",
         Code::Cancelled => "Cancelled",

@@ -136,17 +136,17 @@ where
                 if let Some(address) = from {
                     request.extensions_mut().insert(connection(address));
                 }
-                let parcel = self.layer.parcel(method, &caller, from);
+                let byte_share = self.layer.byte_share(method, &caller, from);
                 request.extensions_mut().insert(caller);
-                let parcel = parcel.map(Arc::new);
-                let request = match &parcel {
-                    Some(parcel) => request.map(|body| measured(body, Arc::clone(parcel))),
+                let byte_share = byte_share.map(Arc::new);
+                let request = match &byte_share {
+                    Some(byte_share) => request.map(|body| measured(body, Arc::clone(byte_share))),
                     None => request,
                 };
                 let answered = self.inner.call(request);
                 Box::pin(async move {
                     let answer = answered.await;
-                    drop(parcel);
+                    drop(byte_share);
                     if let Ok(answer) = &answer {
                         call.answered(answer.headers());
                     }
@@ -217,7 +217,12 @@ impl GateLayer {
     }
 
     /// The byte counter of a call, if bytes are counted for its caller.
-    fn parcel(&self, method: &str, caller: &Caller, from: Option<SocketAddr>) -> Option<ByteShare> {
+    fn byte_share(
+        &self,
+        method: &str,
+        caller: &Caller,
+        from: Option<SocketAddr>,
+    ) -> Option<ByteShare> {
         let limits = self.context.settings.borrow().limits;
         let (sender, room) = counted(method, caller, from, &limits)?;
         Some(ByteShare::new(&self.sizes, &sender, room))
@@ -255,8 +260,7 @@ impl GateLayer {
 }
 
 /// Name and limits under which the bytes of a call are counted; `None` for workers and replicas, which are
-/// not limited. The input of a command beside a task lasts as long as the command, and its flow control
-/// limits it.
+/// not limited. The input of an exec session lasts as long as its command, and its flow control limits it.
 fn counted(
     method: &str,
     caller: &Caller,
@@ -387,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_counted_of_users_by_name_and_of_strangers_by_address() {
+    fn bytes_are_counted_per_user_and_for_unauthenticated_callers_per_address() {
         let limits = Limits::default();
         let health = "/grpc.health.v1.Health/Check";
         let sender = |method: &str, caller: &Caller, from: &str| {
@@ -418,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_on_record_under_the_name_that_the_audit_log_is_asked_for() {
+    fn a_refusal_is_audited_under_the_name_that_audit_queries_use() {
         let user = Caller::User("bob".to_owned());
         for (caller, role, name) in [
             (user, Some(Role::Viewer), "bob"),

@@ -84,7 +84,7 @@ mod tests {
     };
 
     #[test]
-    fn a_user_makes_some_calls_at_once_and_then_as_many_as_a_second_brings() {
+    fn a_user_may_burst_and_is_then_limited_to_the_rate_per_second() {
         let (rates, begin) = (Rates::default(), Instant::now());
         for _ in 0..3 {
             assert_eq!(rates.take("ada", begin, TEN), Ok(()));

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_reach_up_to_their_own_and_certificates_no_further_than_what_they_are_for() {
+    fn roles_include_weaker_ones_and_certificates_permit_only_the_calls_of_their_purpose() {
         let user = Caller::User("ada".to_owned());
         for (at, role) in Role::ALL.into_iter().enumerate() {
             for (below, needed) in Role::ALL.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Commands beside running tasks: the leader pairs the stream of a user with that of a worker; a follower
+//! Exec sessions in running tasks: the leader pairs the stream of a user with that of a worker; a follower
 //! forwards the user's stream to the leader.
 //!
 //! Nothing is started before the user has a stream to receive its start on, so a failed call may be repeated.
@@ -115,17 +115,17 @@ pub(crate) async fn start(
     let subject = format!("job {}, task {}", open.job_id, open.task);
     let who = caller.on_record(open.author.clone());
     let unanswered = context.unanswered(Record::of_call("Exec", &who, subject, from));
-    let look = access_check(context, caller, JobId(open.job_id));
-    let inputs = while_allowed(messages, Arc::clone(&look));
+    let check = access_check(context, caller, JobId(open.job_id));
+    let inputs = while_allowed(messages, Arc::clone(&check));
     let leadership = context.handle.leadership().borrow().clone();
-    let begun = match leadership.leader {
+    let started = match leadership.leader {
         _ if leadership.is_self => run_here(context, open, inputs),
-        Some(leader) => through(context, &leader.address, open, inputs).await,
+        Some(leader) => start_through_leader(context, &leader.address, open, inputs).await,
         None => Err(status::not_leader(None)),
     };
-    let refusal = begun.as_ref().err();
+    let refusal = started.as_ref().err();
     unanswered.answer(|it| it.answered_with(refusal)).await;
-    begun.map(|answers| while_allowed(answers, look))
+    started.map(|answers| while_allowed(answers, check))
 }
 
 /// Check whether a caller that has entered a task of a job may stay in it.
@@ -152,13 +152,13 @@ pub(crate) async fn start_here(
     run_here(context, open, messages.boxed())
 }
 
-async fn through(
+async fn start_through_leader(
     context: &Context,
     leader: &str,
     open: v1::ExecOpen,
     messages: Inputs,
 ) -> Result<Answers, Status> {
-    let mut client = context.peers.client_alone(leader)?;
+    let mut client = context.peers.dedicated_client(leader)?;
     let answers = client
         .forward_exec(UserMessages::all(open, messages))
         .await?;
@@ -203,17 +203,17 @@ struct ExecTarget {
 
 fn run_here(context: &Context, open: v1::ExecOpen, messages: Inputs) -> Result<Answers, Status> {
     let permit = context.admit_exec()?;
-    let place = place(context, &context.fork(), &open).inspect_err(|_| {
+    let target = find_target(context, &context.fork(), &open).inspect_err(|_| {
         counter!(names::EXECS_REFUSED_TOTAL).increment(1);
     })?;
-    if context.directory.find(place.host).is_none() {
-        return Err(unreachable(&place.host_name));
+    if context.directory.find(target.host).is_none() {
+        return Err(unreachable(&target.host_name));
     }
     let (answers, receiver) = mpsc::channel(MESSAGES_MAX);
     let session = Session {
         context: context.clone(),
         open,
-        place,
+        target,
         answers,
         _permit: permit,
     };
@@ -221,7 +221,11 @@ fn run_here(context: &Context, open: v1::ExecOpen, messages: Inputs) -> Result<A
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
-fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<ExecTarget, Status> {
+fn find_target(
+    context: &Context,
+    state: &State,
+    open: &v1::ExecOpen,
+) -> Result<ExecTarget, Status> {
     let job = find_job(state, JobId(open.job_id))?;
     let task = TaskIndex(open.task);
     let unit = unit_of(job, task)?;
@@ -286,7 +290,7 @@ fn admins(context: &Context, state: &State, open: &v1::ExecOpen) -> BTreeSet<Str
 struct Session {
     context: Context,
     open: v1::ExecOpen,
-    place: ExecTarget,
+    target: ExecTarget,
     answers: mpsc::Sender<Result<v1::ExecResponse, Status>>,
     _permit: OwnedSemaphorePermit,
 }
@@ -295,15 +299,15 @@ impl Session {
     async fn run(self, messages: Inputs) {
         let stop = self.context.stop.clone();
         let (job, task, author) = (self.open.job_id, self.open.task, &*self.open.author);
-        let (host, program) = (&*self.place.host_name, program(&self.open));
-        tracing::info!(job, task, epoch = %self.place.epoch, author, host, program, "exec started");
+        let (host, program) = (&*self.target.host_name, program(&self.open));
+        tracing::info!(job, task, epoch = %self.target.epoch, author, host, program, "exec started");
         counter!(names::EXECS_TOTAL).increment(1);
         gauge!(names::EXECS).increment(1.0);
         let outcome = tokio::select! {
             biased;
             () = stop.cancelled() => Err(Status::unavailable("this replica is stopping")),
             () = self.answers.closed() => Ok(()),
-            outcome = self.carry(messages) => outcome,
+            outcome = self.relay(messages) => outcome,
         };
         gauge!(names::EXECS).decrement(1.0);
         let refusal = outcome.as_ref().err().map(Status::message);
@@ -314,7 +318,7 @@ impl Session {
         }
     }
 
-    async fn carry(&self, messages: Inputs) -> Result<(), Status> {
+    async fn relay(&self, messages: Inputs) -> Result<(), Status> {
         let WorkerSide {
             messages: up,
             orders,
@@ -329,7 +333,7 @@ impl Session {
     async fn call_worker(&self) -> Result<WorkerSide, Status> {
         let ExecTarget {
             host, host_name, ..
-        } = &self.place;
+        } = &self.target;
         let (_, worker) = self
             .context
             .directory
@@ -338,7 +342,7 @@ impl Session {
         let mut expected = self.context.pairings().expect();
         let order = v1::ExecOrder {
             token: expected.token.clone(),
-            epoch: self.place.epoch.get(),
+            epoch: self.target.epoch.get(),
             open: Some(self.open.clone()),
         };
         if worker.try_send(ToWorker::Exec(Box::new(order))).is_err() {
@@ -369,17 +373,17 @@ impl Session {
             let message = up
                 .message()
                 .await
-                .map_err(|_| unreachable(&self.place.host_name))?;
+                .map_err(|_| unreachable(&self.target.host_name))?;
             let Some(message) = message else {
-                return Err(unreachable(&self.place.host_name));
+                return Err(unreachable(&self.target.host_name));
             };
             let Some(kind) = message.response.and_then(|response| response.kind) else {
                 continue;
             };
             let kind = match kind {
                 ToUser::Begun(_) => ToUser::Begun(v1::ExecBegun {
-                    attempt: self.place.attempt,
-                    host: self.place.host_name.clone(),
+                    attempt: self.target.attempt,
+                    host: self.target.host_name.clone(),
                 }),
                 ToUser::Refused(refusal) => return Err(refused(&self.open, &refusal.detail)),
                 other => other,
@@ -420,8 +424,8 @@ pub(crate) async fn answered(
         .map_err(|_| Status::deadline_exceeded("no order received before the timeout"))??;
     let token = first.map(|message| message.token).unwrap_or_default();
     let unknown = || {
-        let told = "this command is no longer awaited";
-        status::error(Code::NotFound, "UNKNOWN_EXEC", told, &[])
+        let message = "this command is no longer awaited";
+        status::error(Code::NotFound, "UNKNOWN_EXEC", message, &[])
     };
     let waiting = context.pairings().take(&token).ok_or_else(unknown)?;
     let (orders, receiver) = mpsc::channel(MESSAGES_MAX);
@@ -435,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_a_worker_whose_user_has_left() {
+    fn a_pairing_is_dropped_when_its_user_has_left() {
         let pairings = PendingPairs::default();
         let (left, stays) = (pairings.expect(), pairings.expect());
         let token = left.token.clone();

@@ -1,4 +1,4 @@
-//! Messages of a user to a command beside a task: the command, then its input.
+//! Messages of a user to an exec session: the command, then its input.
 
 use std::time::Duration;
 
@@ -134,10 +134,10 @@ mod tests {
     #[test]
     fn a_command_is_named_first_and_is_not_too_long() {
         let small = open(&["cat", "file"]);
-        let told = opened(Some(message(FromUser::Open(small.clone()))));
-        assert_eq!(told.unwrap(), small);
-        let word = "x".repeat(EXEC_OPEN_BYTES_MAX);
-        let long = message(FromUser::Open(open(&["echo", &word])));
+        let first = opened(Some(message(FromUser::Open(small.clone()))));
+        assert_eq!(first.unwrap(), small);
+        let argument = "x".repeat(EXEC_OPEN_BYTES_MAX);
+        let long = message(FromUser::Open(open(&["echo", &argument])));
         let refused = opened(Some(long)).unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
         let report = ErrorReport::of(&refused);
@@ -154,14 +154,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn input_that_is_too_long_ends_the_command_and_what_came_before_is_passed_on() {
+    async fn input_over_the_limit_ends_the_command_after_the_input_before_it() {
         for (last, reason) in [
             (input(EXEC_INPUT_BYTES_MAX + 1), "TOO_LARGE"),
             (message(FromUser::Open(open(&["cat"]))), "INVALID_REQUEST"),
         ] {
-            let said = [Ok(input(EXEC_INPUT_BYTES_MAX)), Ok(last)];
+            let messages = [Ok(input(EXEC_INPUT_BYTES_MAX)), Ok(last)];
             let (orders, mut passed) = mpsc::channel(2);
-            let refused = forward_to_worker(iter(said).boxed(), orders)
+            let refused = forward_to_worker(iter(messages).boxed(), orders)
                 .await
                 .unwrap_err();
             assert_eq!(ErrorReport::of(&refused).reason, reason);

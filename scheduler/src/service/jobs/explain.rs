@@ -18,17 +18,17 @@ use crate::view::{blocker_to_wire, cells_left_to_wire, remedy_to_wire, start_to_
 
 /// Longest search for a remedy and a start time, whatever the caller's deadline: the search keeps a core
 /// busy.
-const LOOKING_MAX: Duration = Duration::from_secs(5);
+const FORECAST_MAX: Duration = Duration::from_secs(5);
 
 /// Reserve of the request's time for the search step in progress when the search ends.
-const LAST_LOOK: Duration = Duration::from_millis(500);
+const LAST_STEP_RESERVE: Duration = Duration::from_millis(500);
 
 /// The instant at which the search ends for a request that must be answered by its deadline.
-pub(crate) fn patience(now: Instant, deadline: Instant) -> Instant {
+pub(crate) fn search_end(now: Instant, deadline: Instant) -> Instant {
     let given = deadline.saturating_duration_since(now);
     now + given
-        .saturating_sub(LAST_LOOK.min(given / 4))
-        .min(LOOKING_MAX)
+        .saturating_sub(LAST_STEP_RESERVE.min(given / 4))
+        .min(FORECAST_MAX)
 }
 
 /// Explains why a job waits in this state; searches for remedies until an instant.
@@ -38,8 +38,8 @@ pub(crate) fn job(
     until: Instant,
 ) -> Result<v1::ExplainJobResponse, Status> {
     let job = find(state, id)?;
-    let lasts = || Instant::now() < until;
-    let explanation = explain_while(state, id, state.time, &lasts)
+    let may_continue = || Instant::now() < until;
+    let explanation = explain_while(state, id, state.time, &may_continue)
         .ok_or_else(|| Status::internal("a job that is there has no explanation"))?;
     let unit = job.waiting_units().next();
     let group = unit.and_then(|unit| neediest(job, job.tasks_of(unit)));
@@ -200,12 +200,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_ahead_ends_before_the_request_and_never_takes_long() {
+    fn the_forecast_ends_before_the_requests_deadline_and_is_limited() {
         let now = Instant::now();
-        let looking = |seconds: u64| patience(now, now + Duration::from_secs(seconds)) - now;
-        assert_eq!(looking(3_600), LOOKING_MAX);
-        assert_eq!(looking(2), Duration::from_millis(1_500));
-        assert_eq!(looking(1), Duration::from_millis(750));
-        assert_eq!(looking(0), Duration::ZERO);
+        let limit_for = |seconds: u64| search_end(now, now + Duration::from_secs(seconds)) - now;
+        assert_eq!(limit_for(3_600), FORECAST_MAX);
+        assert_eq!(limit_for(2), Duration::from_millis(1_500));
+        assert_eq!(limit_for(1), Duration::from_millis(750));
+        assert_eq!(limit_for(0), Duration::ZERO);
     }
 }

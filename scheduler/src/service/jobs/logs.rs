@@ -34,26 +34,26 @@ pub(crate) async fn stream(
 ) -> Result<Output, Status> {
     let mut leadership = context.handle.leadership();
     let leaders = Leaders::of(&context.handle);
-    let mut nobody = pin!(leaders.isolated());
+    let mut isolated = pin!(leaders.isolated());
     loop {
         let now = leadership.borrow_and_update().clone();
-        let begun = async {
+        let opened = async {
             match &now.leader {
                 _ if now.is_self => stream_here(context, request),
-                Some(leader) => through(context, &leader.address, request).await,
+                Some(leader) => stream_through_leader(context, &leader.address, request).await,
                 None => Err(status::not_leader(None)),
             }
         };
         let result = tokio::select! {
             biased;
-            begun = begun => begun,
-            () = &mut nobody => return Err(status::not_leader(None)),
+            opened = opened => opened,
+            () = &mut isolated => return Err(status::not_leader(None)),
         };
         match result {
             Err(status) if ErrorReport::of(&status).reason == NOT_LEADER => {
                 let has_changed = tokio::select! {
                     biased;
-                    () = &mut nobody => false,
+                    () = &mut isolated => false,
                     changed = timeout_at(deadline, leadership.changed()) => matches!(changed, Ok(Ok(()))),
                 };
                 if !has_changed {
@@ -66,16 +66,18 @@ pub(crate) async fn stream(
 }
 
 /// Uses a separate connection: on the shared one a slow reader would block writes and heartbeat times.
-async fn through(
+async fn stream_through_leader(
     context: &Context,
     leader: &str,
     request: v1::StreamLogsRequest,
 ) -> Result<Output, Status> {
     let connection = context.admit_log_connection()?;
-    let mut client = context.peers.client_alone(leader)?;
-    let begun = client.forward_logs(request).await;
+    let mut client = context.peers.dedicated_client(leader)?;
+    let opened = client.forward_logs(request).await;
     let relayed = Relayed {
-        pieces: begun.map_err(|status| broken(leader, status))?.into_inner(),
+        pieces: opened
+            .map_err(|status| broken(leader, status))?
+            .into_inner(),
         leader: leader.to_owned(),
         _connection: connection,
     };

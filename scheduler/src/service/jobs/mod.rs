@@ -65,7 +65,7 @@ impl JobService for Jobs {
         &self,
         request: Request<v1::GetJobRequest>,
     ) -> Result<Response<v1::GetJobResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let calling = CallerContext::of(&self.0, &request);
         let request = request.into_inner();
         let state = read::shown(
@@ -86,7 +86,7 @@ impl JobService for Jobs {
         &self,
         request: Request<v1::ListJobsRequest>,
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let calling = CallerContext::of(&self.0, &request);
         let request = request.into_inner();
         let state = read::shown(
@@ -125,7 +125,7 @@ impl JobService for Jobs {
         &self,
         request: Request<v1::ExplainJobRequest>,
     ) -> Result<Response<v1::ExplainJobResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let calling = CallerContext::of(&self.0, &request);
         let request = request.into_inner();
         let state = read::shown(
@@ -139,7 +139,7 @@ impl JobService for Jobs {
             .caller
             .require_view(&state, find(&state, JobId(request.job_id))?)?;
         // Planning ahead takes long enough to block other tasks of this thread.
-        let until = explain::patience(Instant::now(), calling.deadline);
+        let until = explain::search_end(Instant::now(), calling.deadline);
         let explained =
             tokio::task::spawn_blocking(move || explain::job(&state, JobId(request.job_id), until));
         let answer = explained
@@ -160,7 +160,7 @@ impl JobService for Jobs {
         &self,
         request: Request<v1::GetPipelineRequest>,
     ) -> Result<Response<v1::GetPipelineResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let calling = CallerContext::of(&self.0, &request);
         let request = request.into_inner();
         let state = read::shown(
@@ -181,7 +181,7 @@ impl JobService for Jobs {
         &self,
         request: Request<v1::ListPipelinesRequest>,
     ) -> Result<Response<v1::ListPipelinesResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let calling = CallerContext::of(&self.0, &request);
         let request = request.into_inner();
         let state = read::shown(
@@ -204,19 +204,19 @@ impl JobService for Jobs {
         self.check_view(&request, job, deadline).await?;
         let stream = logs::stream(&self.0, request.into_inner(), deadline).await?;
         let context = self.0.clone();
-        let look = move || {
+        let check = move || {
             let now_ms = context.handle.now_ms();
             let sees = |state: &State| caller.require_view_still(state, now_ms, JobId(job));
             context.handle.with_state(sees)
         };
-        Ok(Response::new(while_allowed(stream, Arc::new(look))))
+        Ok(Response::new(while_allowed(stream, Arc::new(check))))
     }
 
     async fn get_progress(
         &self,
         request: Request<v1::GetProgressRequest>,
     ) -> Result<Response<v1::GetProgressResponse>, Status> {
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let deadline = self.deadline(&request);
         self.check_view(&request, request.get_ref().job_id, deadline)
             .await?;
@@ -237,7 +237,7 @@ impl Jobs {
         R::Response: Submitted,
     {
         let began = Instant::now();
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         let calling = CallerContext::of(&self.0, &request);
         let span = Submission::began(&request, request_id);
         let answer = write(&self.0, request.into_inner(), calling).await;
@@ -259,8 +259,8 @@ impl Jobs {
         if caller == Caller::AuthenticationOff {
             return Ok(());
         }
-        let look = |state: &State| state.job(id).map(|job| caller.require_view(state, job));
-        if let Some(seen) = self.0.handle.with_state(look) {
+        let check = |state: &State| state.job(id).map(|job| caller.require_view(state, job));
+        if let Some(seen) = self.0.handle.with_state(check) {
             return seen;
         }
         let state = read::state(&self.0, v1::Consistency::Linearizable.into(), deadline).await?;
@@ -286,7 +286,7 @@ fn get(
 ) -> Result<v1::GetJobResponse, Status> {
     let job = find(state, JobId(request.job_id))?;
     let shown_job = job_to_wire(job);
-    let page = Page::new(request.unit_page_size, limit).beside(&shown_job);
+    let page = Page::new(request.unit_page_size, limit).reserving(&shown_job);
     let first = match page::parse::<1>("unit_page_token", &request.unit_page_token)? {
         None => UnitIndex(0),
         Some([index]) => u32::try_from(index)

@@ -44,10 +44,10 @@ pub(crate) fn here(
     let job = JobId(request.job_id);
     find(&context.fork(), job)?;
     let steps = context.directory.progress(job, TASKS_MAX).into_iter();
-    let tasks = steps.map(|said| v1::TaskProgress {
-        task: said.task.get(),
-        epoch: said.epoch.get(),
-        step: said.step,
+    let tasks = steps.map(|step| v1::TaskProgress {
+        task: step.task.get(),
+        epoch: step.epoch.get(),
+        step: step.step,
     });
     Ok(v1::GetProgressResponse {
         tasks: tasks.collect(),

@@ -63,7 +63,7 @@ impl PeerService for Peers {
                 &[],
             ));
         }
-        let _place = self.0.admit()?;
+        let _permit = self.0.admit()?;
         // All at once: the replication packs them into one entry.
         let results = join_all(
             writes
@@ -147,12 +147,12 @@ impl PeerService for Peers {
 impl Peers {
     /// Refuses messages for another cluster or replica.
     fn check(&self, cluster_id: Option<&str>, replica_id: Option<u64>) -> Result<(), Status> {
-        let addressee = Recipient {
+        let recipient = Recipient {
             cluster_id,
             replica_id,
         };
         let config = &self.0.config;
-        addressee.check(&config.cluster_id, config.replica_id)
+        recipient.check(&config.cluster_id, config.replica_id)
     }
 
     /// Executes here or not at all: a forwarded write is not forwarded again.

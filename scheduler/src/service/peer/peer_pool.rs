@@ -101,7 +101,10 @@ impl PeerPool {
     ///
     /// # Errors
     /// The address is invalid.
-    pub(crate) fn client_alone(&self, address: &str) -> Result<PeerServiceClient<Channel>, Status> {
+    pub(crate) fn dedicated_client(
+        &self,
+        address: &str,
+    ) -> Result<PeerServiceClient<Channel>, Status> {
         Ok(PeerServiceClient::new(connect(&self.dialer, address)?)
             .max_decoding_message_size(self.message_bytes_max)
             .max_encoding_message_size(self.message_bytes_max))
@@ -226,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_membership_knows_better_than_the_configuration() {
+    fn addresses_of_the_membership_precede_those_of_the_configuration() {
         let members = |replica: ReplicaId| match replica.get() {
             2 => Some("moved:1".to_owned()),
             4 => Some("joined:1".to_owned()),
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_is_somebody_else_counts_as_unreachable() {
+    fn a_peer_that_answers_with_another_id_counts_as_unreachable() {
         let refused = status::error(Code::Unavailable, WRONG_REPLICA, "this is replica 3", &[]);
         let expected = PeerError::Unreachable {
             replica: ReplicaId(2),

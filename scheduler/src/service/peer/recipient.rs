@@ -51,13 +51,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_for_this_replica_or_does_not_say_is_taken() {
+    fn messages_for_this_replica_or_without_a_recipient_are_accepted() {
         let reason = |cluster_id, replica_id| {
-            let addressee = Recipient {
+            let recipient = Recipient {
                 cluster_id,
                 replica_id,
             };
-            let refused = addressee.check("lab", ReplicaId(2)).err()?;
+            let refused = recipient.check("lab", ReplicaId(2)).err()?;
             assert_eq!(refused.code(), Code::Unavailable);
             Some(ErrorReport::of(&refused).reason)
         };

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_export_reads_back_and_holds_no_values_of_the_environment() {
+    fn an_export_reads_back_and_contains_no_environment_values() {
         let mut spec = single("train", 1, 1);
         let environment = &mut spec.groups[0].environment;
         environment.insert("TOKEN".to_owned(), "hunter2".to_owned());

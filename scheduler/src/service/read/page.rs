@@ -57,7 +57,7 @@ impl<Row: Message> Page<Row> {
     }
 
     /// Reserves room for data that accompanies the rows.
-    pub(crate) fn beside(mut self, other: &impl Message) -> Self {
+    pub(crate) fn reserving(mut self, other: &impl Message) -> Self {
         self.bytes = other.encoded_len();
         self
     }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_ends_with_the_row_that_is_too_much_and_never_before_the_first() {
+    fn a_page_ends_with_the_row_that_exceeds_its_limit() {
         let limit = Limit::new(1_000, LAST_ROW_BYTES + 100);
         let mut rows = [60, 60, 500, 1, 1].into_iter();
         let mut page = || filled(0, limit, &mut rows);
@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(page(), [1, 1]);
         assert!(page().is_empty());
         // Accompanying data counts, and a message without room for two rows has room for one.
-        let beside: Page<Vec<u8>> = Page::new(0, limit).beside(&vec![0u8; 90]);
-        let shown = beside.fill(&mut [60, 60].into_iter(), |bytes| vec![0; bytes]);
+        let page: Page<Vec<u8>> = Page::new(0, limit).reserving(&vec![0u8; 90]);
+        let shown = page.fill(&mut [60, 60].into_iter(), |bytes| vec![0; bytes]);
         assert_eq!(shown.len(), 1);
         let tight = Limit::new(1_000, 1);
         assert_eq!(filled(0, tight, &mut [7, 7].into_iter()), [7]);

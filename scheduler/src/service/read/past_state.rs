@@ -46,7 +46,7 @@ struct Slot {
 
 struct View {
     revision: u64,
-    told: SharedView,
+    state: SharedView,
     serial: u64,
     used: Instant,
 }
@@ -57,14 +57,14 @@ pub(crate) async fn state(
     revision: u64,
     deadline: Instant,
 ) -> Result<State, Status> {
-    let told = match context.views().of(context, revision) {
-        Some(told) => timeout_at(deadline, told).await,
+    let rebuilt = match context.views().of(context, revision) {
+        Some(shared) => timeout_at(deadline, shared).await,
         None => {
             count("busy");
             return Err(busy());
         }
     };
-    let (outcome, answer) = match told {
+    let (outcome, answer) = match rebuilt {
         Ok(Ok(state)) => ("shown", Ok(state)),
         Ok(Err(error)) => {
             let (outcome, status) = refused(&error);
@@ -88,26 +88,27 @@ impl PastViews {
         let mut slot = lock(&self.0);
         let before = slot.view.as_mut();
         if let Some(view) = before {
-            let told = view.told.clone().now_or_never();
-            let is_of_use = !matches!(told, Some(Err(_)));
-            if view.revision == revision && is_of_use {
+            let finished = view.state.clone().now_or_never();
+            let has_failed = matches!(finished, Some(Err(_)));
+            if view.revision == revision && !has_failed {
                 view.used = Instant::now();
-                return Some(view.told.clone());
+                return Some(view.state.clone());
             }
-            told.as_ref()?;
+            // Another revision is still being rebuilt.
+            finished.as_ref()?;
         }
         let old = slot.view.take();
-        let told = tell(&context.handle, &context.stop, revision, old);
+        let state = rebuild(&context.handle, &context.stop, revision, old);
         slot.serial += 1;
         slot.view = Some(View {
             revision,
-            told: told.clone(),
+            state: state.clone(),
             serial: slot.serial,
             used: Instant::now(),
         });
-        let forgetting = forget(Arc::downgrade(&self.0), slot.serial, told.clone());
+        let forgetting = forget(Arc::downgrade(&self.0), slot.serial, state.clone());
         tokio::spawn(context.stop.clone().run_until_cancelled_owned(forgetting));
-        Some(told)
+        Some(state)
     }
 }
 
@@ -117,37 +118,37 @@ fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
 }
 
 /// Rebuilds a state on a separate thread; the old one is dropped there first.
-fn tell(
+fn rebuild(
     handle: &Handle<State>,
     stop: &CancellationToken,
     revision: u64,
     old: Option<View>,
 ) -> SharedView {
     let (handle, stop) = (handle.clone(), stop.clone());
-    let telling = tokio::task::spawn_blocking(move || {
+    let rebuilding = tokio::task::spawn_blocking(move || {
         drop(old);
         let began = Instant::now();
-        let lasts = || began.elapsed() < VIEW_MAX && !stop.is_cancelled();
-        let told = handle.state_at(revision, &lasts);
-        if told.is_ok() {
+        let may_continue = || began.elapsed() < VIEW_MAX && !stop.is_cancelled();
+        let result = handle.state_at(revision, &may_continue);
+        if result.is_ok() {
             histogram!(names::PAST_VIEW_SECONDS).record(began.elapsed());
         }
-        told
+        result
     });
-    let told = telling.map(|told| {
-        told.unwrap_or_else(|error| {
+    let state = rebuilding.map(|joined| {
+        joined.unwrap_or_else(|error| {
             Err(StateHistoryError::Unreadable {
                 what: "the past".to_owned(),
                 detail: error.to_string(),
             })
         })
     });
-    told.boxed().shared()
+    state.boxed().shared()
 }
 
 /// Drops a view that was not used for a while.
-async fn forget(slot: Weak<Mutex<Slot>>, serial: u64, told: SharedView) {
-    drop(told.await);
+async fn forget(slot: Weak<Mutex<Slot>>, serial: u64, state: SharedView) {
+    drop(state.await);
     loop {
         sleep(KEPT).await;
         let Some(slot) = slot.upgrade() else { return };
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_names_what_can_be_had_instead() {
+    fn a_refusal_names_the_oldest_available_revision() {
         let too_old = StateHistoryError::TooOld {
             asked: 7,
             oldest: 42,
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_turned_away_is_told_when_to_ask_again() {
+    fn refusals_for_load_and_timeouts_name_a_retry_delay() {
         for status in [busy(), late(7)] {
             assert_eq!(ErrorReport::of(&status).retry_after, Some(RETRY));
         }
@@ -268,10 +269,10 @@ mod tests {
     /// A finished view at this revision.
     fn view(revision: u64) -> PastViews {
         let views = PastViews::default();
-        let told = async { Ok(State::default()) }.boxed().shared();
+        let state = async { Ok(State::default()) }.boxed().shared();
         lock(&views.0).view = Some(View {
             revision,
-            told,
+            state,
             serial: 0,
             used: Instant::now(),
         });
@@ -279,10 +280,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_view_is_let_go_once_nobody_has_looked_for_a_while() {
+    async fn a_view_is_dropped_after_a_period_without_use() {
         let views = view(7);
-        let told = lock(&views.0).view.as_ref().unwrap().told.clone();
-        let forgetting = tokio::spawn(forget(Arc::downgrade(&views.0), 0, told));
+        let state = lock(&views.0).view.as_ref().unwrap().state.clone();
+        let forgetting = tokio::spawn(forget(Arc::downgrade(&views.0), 0, state));
         sleep(KEPT / 2).await;
         lock(&views.0).view.as_mut().unwrap().used = Instant::now();
         sleep(KEPT).await;

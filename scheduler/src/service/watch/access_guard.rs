@@ -12,26 +12,26 @@ use tonic::Status;
 use crate::service::watch::until_stopped::Messages;
 
 /// Interval of checks while a stream is idle.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Returns an error if the caller may not continue.
 pub(crate) type AccessCheck = Arc<dyn Fn() -> Result<(), Status> + Send + Sync>;
 
-/// Checks before each message. An error of `look` is the last item of the stream.
+/// Checks before each message. An error of `check` is the last item of the stream.
 pub(crate) fn while_allowed<M: Send + 'static>(
     messages: impl Stream<Item = Result<M, Status>> + Send + 'static,
-    look: AccessCheck,
+    check: AccessCheck,
 ) -> Messages<M> {
-    let begun = Some((messages.boxed(), look));
-    Box::pin(unfold(begun, |going| async move {
-        let (mut messages, look) = going?;
+    let initial = Some((messages.boxed(), check));
+    Box::pin(unfold(initial, |running| async move {
+        let (mut messages, check) = running?;
         loop {
-            let message = timeout(LOOK_EVERY, messages.next()).await;
-            if let Err(refusal) = look() {
+            let message = timeout(CHECK_INTERVAL, messages.next()).await;
+            if let Err(refusal) = check() {
                 return Some((Err(refusal), None));
             }
             if let Ok(message) = message {
-                return message.map(|message| (message, Some((messages, look))));
+                return message.map(|message| (message, Some((messages, check))));
             }
         }
     }))
@@ -49,47 +49,47 @@ mod tests {
     use super::*;
 
     /// A check that fails once requested.
-    fn look() -> (Arc<AtomicBool>, AccessCheck) {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let looked_at = Arc::clone(&is_over);
-        let look: AccessCheck = Arc::new(move || {
-            if looked_at.load(Ordering::Acquire) {
+    fn check() -> (Arc<AtomicBool>, AccessCheck) {
+        let is_revoked = Arc::new(AtomicBool::new(false));
+        let revoked = Arc::clone(&is_revoked);
+        let check: AccessCheck = Arc::new(move || {
+            if revoked.load(Ordering::Acquire) {
                 return Err(Status::permission_denied("no longer permitted"));
             }
             Ok(())
         });
-        (is_over, look)
+        (is_revoked, check)
     }
 
     #[tokio::test]
-    async fn what_comes_after_the_right_has_gone_is_not_shown() {
-        let (is_over, look) = look();
-        let mut messages = while_allowed(stream::iter([Ok(1), Ok(2), Ok(3)]), look);
+    async fn messages_after_the_right_was_revoked_are_not_sent() {
+        let (is_revoked, check) = check();
+        let mut messages = while_allowed(stream::iter([Ok(1), Ok(2), Ok(3)]), check);
         assert_eq!(messages.next().await.unwrap().unwrap(), 1);
-        is_over.store(true, Ordering::Release);
-        let told = messages.next().await.unwrap().unwrap_err();
-        assert_eq!(told.code(), Code::PermissionDenied);
+        is_revoked.store(true, Ordering::Release);
+        let error = messages.next().await.unwrap().unwrap_err();
+        assert_eq!(error.code(), Code::PermissionDenied);
         assert!(messages.next().await.is_none());
     }
 
     #[tokio::test]
-    async fn what_ends_by_itself_ends_well() {
-        let (_is_over, look) = look();
-        let messages = while_allowed(stream::iter([Ok(1), Ok(2)]), look);
+    async fn a_stream_that_ends_by_itself_ends_without_an_error() {
+        let (_is_revoked, check) = check();
+        let messages = while_allowed(stream::iter([Ok(1), Ok(2)]), check);
         let seen: Vec<_> = messages.collect().await;
         let seen: Result<Vec<u8>, Status> = seen.into_iter().collect();
         assert_eq!(seen.unwrap(), [1, 2]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_says_nothing_ends_soon() {
-        let (is_over, look) = look();
+    async fn an_idle_stream_ends_soon_after_the_right_was_revoked() {
+        let (is_revoked, check) = check();
         let began = Instant::now();
-        let mut messages = while_allowed(stream::pending::<Result<u8, Status>>(), look);
-        assert!(timeout(4 * LOOK_EVERY, messages.next()).await.is_err());
-        is_over.store(true, Ordering::Release);
-        let told = messages.next().await.unwrap().unwrap_err();
-        assert_eq!(told.code(), Code::PermissionDenied);
-        assert!(began.elapsed() <= 6 * LOOK_EVERY);
+        let mut messages = while_allowed(stream::pending::<Result<u8, Status>>(), check);
+        assert!(timeout(4 * CHECK_INTERVAL, messages.next()).await.is_err());
+        is_revoked.store(true, Ordering::Release);
+        let error = messages.next().await.unwrap().unwrap_err();
+        assert_eq!(error.code(), Code::PermissionDenied);
+        assert!(began.elapsed() <= 6 * CHECK_INTERVAL);
     }
 }

@@ -184,9 +184,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_finds_no_room_is_told_to_ask_again() {
-        let told = ErrorReport::of(&refused(SubscribeError::Full { limit: 1 }));
-        assert_eq!(told.reason, "OVERLOADED");
-        assert_eq!(told.retry_after, Some(RETRY_FULL));
+    fn a_watch_over_the_limit_is_refused_with_a_retry_delay() {
+        let report = ErrorReport::of(&refused(SubscribeError::Full { limit: 1 }));
+        assert_eq!(report.reason, "OVERLOADED");
+        assert_eq!(report.retry_after, Some(RETRY_FULL));
     }
 }

@@ -18,9 +18,9 @@ pub(crate) fn until_stopped<M: Send + 'static>(
     messages: impl Stream<Item = Result<M, Status>> + Send + 'static,
     stop: CancellationToken,
 ) -> Messages<M> {
-    let begun = Some((messages.boxed(), stop));
-    Box::pin(unfold(begun, |going| async move {
-        let (mut messages, stop) = going?;
+    let initial = Some((messages.boxed(), stop));
+    Box::pin(unfold(initial, |running| async move {
+        let (mut messages, stop) = running?;
         tokio::select! {
             biased;
             () = stop.cancelled() => Some((Err(stopped()), None)),
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_ends_by_itself_ends_well() {
+    async fn a_stream_that_ends_by_itself_ends_without_an_error() {
         let messages = stream::iter([Ok(1), Ok(2)]);
         let seen: Vec<_> = until_stopped(messages, CancellationToken::new())
             .collect()
@@ -53,15 +53,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_cut_off_says_so() {
+    async fn a_stream_cut_off_by_the_stop_ends_with_an_error() {
         let stop = CancellationToken::new();
         let endless = stream::iter([Ok(1)]).chain(stream::pending());
         let mut messages = until_stopped(endless, stop.clone());
         assert_eq!(messages.next().await.unwrap().unwrap(), 1);
         stop.cancel();
-        let told = messages.next().await.unwrap().unwrap_err();
-        assert_eq!(told.code(), Code::Unavailable);
-        assert_eq!(ErrorReport::of(&told).reason, "STOPPED");
+        let error = messages.next().await.unwrap().unwrap_err();
+        assert_eq!(error.code(), Code::Unavailable);
+        assert_eq!(ErrorReport::of(&error).reason, "STOPPED");
         assert!(messages.next().await.is_none());
     }
 }

@@ -70,7 +70,7 @@ mod tests {
     use crate::config::AuditSettings;
 
     #[tokio::test]
-    async fn a_call_is_on_record_once_whether_it_is_answered_or_its_caller_goes_away() {
+    async fn a_call_is_audited_once_whether_it_is_answered_or_its_caller_goes_away() {
         let folder = tempfile::tempdir().unwrap();
         let log = AuditLog::open(&AuditSettings::default(), folder.path()).unwrap();
         let begin = |method: &str| {

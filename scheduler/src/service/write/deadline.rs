@@ -7,9 +7,9 @@ use tonic::metadata::MetadataMap;
 
 /// This share of a request's time is reserved for both network directions, so that the caller gets our reason
 /// and not a bare timeout: its clock starts when it has sent the request.
-const WAY_SHARE: u32 = 10;
+const NETWORK_SHARE: u32 = 10;
 /// Maximum of the reserve.
-const WAY_MAX: Duration = Duration::from_millis(250);
+const NETWORK_RESERVE_MAX: Duration = Duration::from_millis(250);
 
 /// The instant by which a request must be answered: the caller's deadline (`grpc-timeout`), or the default if
 /// it has none.
@@ -19,7 +19,7 @@ pub(crate) fn of(metadata: &MetadataMap, default_ms: u64) -> Instant {
         .and_then(|value| value.to_str().ok())
         .and_then(parse);
     let wait = match given {
-        Some(given) => given.saturating_sub(WAY_MAX.min(given / WAY_SHARE)),
+        Some(given) => given.saturating_sub(NETWORK_RESERVE_MAX.min(given / NETWORK_SHARE)),
         None => Duration::from_millis(default_ms),
     };
     Instant::now() + wait.min(LONGEST)

@@ -165,7 +165,7 @@ async fn send(peers: &PeerPool, leaders: &Leaders, leader: &Peer, writes: Vec<Wa
             }
         }
         Err(status) => {
-            let status = handed_on(status);
+            let status = status_for_caller(status);
             for waiter in waiters {
                 drop(waiter.send(Err(status.clone())));
             }
@@ -175,7 +175,7 @@ async fn send(peers: &PeerPool, leaders: &Leaders, leader: &Peer, writes: Vec<Wa
 
 /// Passes the leader's refusals through unchanged, including that it is not the intended leader. If the
 /// connection broke or timed out, the writes may have taken effect.
-fn handed_on(status: Status) -> Status {
+fn status_for_caller(status: Status) -> Status {
     match status.code() {
         Code::Unavailable if !status.details().is_empty() => status,
         Code::InvalidArgument | Code::ResourceExhausted => status,
@@ -214,16 +214,16 @@ mod tests {
     use crate::service::peer::recipient::{Recipient, is_undone};
 
     #[test]
-    fn a_write_refused_by_another_cluster_is_undone_and_a_broken_connection_leaves_it_open() {
-        let addressee = Recipient {
+    fn a_refusal_by_another_cluster_means_not_done_and_a_broken_connection_means_unknown() {
+        let recipient = Recipient {
             cluster_id: Some("lab"),
             replica_id: Some(1),
         };
-        let refused = addressee.check("other", ReplicaId(1)).unwrap_err();
-        let refused = ErrorReport::of(&handed_on(refused)).reason;
+        let refused = recipient.check("other", ReplicaId(1)).unwrap_err();
+        let refused = ErrorReport::of(&status_for_caller(refused)).reason;
         assert_eq!(refused, FOREIGN_CLUSTER);
         assert!(is_undone(&refused));
-        let broken = handed_on(Status::unavailable("connection reset"));
+        let broken = status_for_caller(Status::unavailable("connection reset"));
         let broken = ErrorReport::of(&broken).reason;
         assert_eq!(broken, UNKNOWN_OUTCOME);
         assert!(!is_undone(&broken));

@@ -36,7 +36,7 @@ pub(crate) fn of_block(
             .filter(|gpu| host.block.is_none() && gpu.usable())
     };
     let jobs = holders(state, host.id, target, &gpus);
-    let left = RemainingCapacity::beside(state, host, target);
+    let left = RemainingCapacity::without(state, host, target);
     let takes_last = match target {
         BlockTarget::Host(_) => takes_work && left.hosts == 0,
         BlockTarget::Gpu(_) => takes_work && usable().count() > 0 && left.gpus == 0,
@@ -71,7 +71,7 @@ struct RemainingCapacity {
 }
 
 impl RemainingCapacity {
-    fn beside(state: &State, host: &Host, target: &BlockTarget) -> Self {
+    fn without(state: &State, host: &Host, target: &BlockTarget) -> Self {
         let pool = pool_of(host);
         let is_target = |gpu: &Gpu| *target == BlockTarget::Gpu(gpu.uuid);
         let is_hosts = matches!(target, BlockTarget::Host(_));

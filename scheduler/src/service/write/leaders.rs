@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// Time that an isolated replica holds a request.
-const MOMENT: Duration = Duration::from_millis(250);
+const ISOLATION_HOLD: Duration = Duration::from_millis(250);
 
 /// The current leader, for tasks that wait for a change.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Leaders {
                 // The channel closes with the replica, which reports isolation when it stops.
                 pending::<()>().await;
             }
-            match timeout(MOMENT, changes.wait_for(|now| now.leader.is_some())).await {
+            match timeout(ISOLATION_HOLD, changes.wait_for(|now| now.leader.is_some())).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) | Err(_) => return,
             }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_election_is_no_leader_yet_and_the_same_one_is_no_other() {
+    async fn neither_an_election_nor_the_same_leader_counts_as_another_leader() {
         let (sender, receiver) = watch::channel(led_by(Some("a:1")));
         let leaders = Leaders(receiver);
         let mut waiting = Box::pin(leaders.changed_from(Some("a:1")));
@@ -95,30 +95,34 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn an_election_is_waited_for_and_a_replica_that_is_lost_says_so() {
+    async fn an_election_is_waited_for_and_a_lost_replica_is_an_error() {
         let (sender, receiver) = watch::channel(led_by(Some("a:1")));
         let leaders = Leaders(receiver);
-        let mut nobody = Box::pin(leaders.isolated());
+        let mut isolated = Box::pin(leaders.isolated());
         let lost = Leadership {
             is_lost: true,
             ..led_by(None)
         };
         sender.send_replace(led_by(None));
-        assert!(timeout(LONG, nobody.as_mut()).await.is_err());
+        assert!(timeout(LONG, isolated.as_mut()).await.is_err());
         // Back within the delay.
         sender.send_replace(lost.clone());
-        assert!(timeout(MOMENT / 2, nobody.as_mut()).await.is_err());
+        assert!(
+            timeout(ISOLATION_HOLD / 2, isolated.as_mut())
+                .await
+                .is_err()
+        );
         sender.send_replace(led_by(Some("b:1")));
-        assert!(timeout(LONG, nobody.as_mut()).await.is_err());
+        assert!(timeout(LONG, isolated.as_mut()).await.is_err());
         sender.send_replace(lost);
-        assert!(timeout(LONG, nobody).await.is_ok());
+        assert!(timeout(LONG, isolated).await.is_ok());
         // The replica has stopped.
         drop(sender);
         assert!(timeout(LONG, leaders.isolated()).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_knew_a_leader_to_its_end_is_never_lost() {
+    async fn a_replica_that_knew_a_leader_until_the_end_is_never_lost() {
         let (sender, receiver) = watch::channel(led_by(Some("a:1")));
         drop(sender);
         assert!(timeout(LONG, Leaders(receiver).isolated()).await.is_err());

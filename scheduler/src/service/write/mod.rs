@@ -48,7 +48,7 @@ pub(crate) const UNREACHABLE: &str = "UNREACHABLE";
 /// Reason of a refusal for load.
 const OVERLOADED: &str = "OVERLOADED";
 /// Message if a leader has lost its majority meanwhile.
-const NOBODY_LEADS: &str = "this replica lost contact to the leader during the write";
+const NO_LEADER: &str = "this replica lost contact to the leader during the write";
 /// Message if a majority or another participant does not answer in time.
 const NOT_DONE_YET: &str = "the write timed out and may still take effect";
 /// Wait before a write is tried again.
@@ -76,7 +76,7 @@ pub(crate) async fn serve<R: WriteRequest>(
     context: &Context,
     request: Request<R>,
 ) -> Result<Response<R::Response>, Status> {
-    let _place = context.admit()?;
+    let _permit = context.admit()?;
     let calling = CallerContext::of(context, &request);
     let response = write(context, request.into_inner(), calling).await?;
     Ok(Response::new(response))
@@ -152,14 +152,14 @@ async fn attempts<R: WriteRequest>(context: &Context, request: R, deadline: Inst
         request.clone().order()?;
     }
     let leaders = Leaders::of(&context.handle);
-    let mut nobody = pin!(leaders.isolated());
+    let mut isolated = pin!(leaders.isolated());
     let mut earlier = EarlierErrors::default();
     loop {
         let now = leadership.borrow_and_update().clone();
         let (result, is_last) = tokio::select! {
             biased;
             result = attempt(context, &now, request.clone(), deadline) => (result, false),
-            () = &mut nobody, if !R::IS_HANDOVER => (Err(unknown(NOBODY_LEADS)), true),
+            () = &mut isolated, if !R::IS_HANDOVER => (Err(unknown(NO_LEADER)), true),
         };
         let status = match result {
             Ok(response) => return Ok(response),
@@ -183,7 +183,7 @@ async fn attempts<R: WriteRequest>(context: &Context, request: R, deadline: Inst
         };
         let is_over = tokio::select! {
             biased;
-            () = &mut nobody => true,
+            () = &mut isolated => true,
             _ = timeout_at(limit, change) => Instant::now() >= deadline,
         };
         if is_over {
@@ -237,7 +237,7 @@ impl EarlierErrors {
     /// reported as certainly not done.
     fn combine(&mut self, status: Status) -> Status {
         let reason = ErrorReport::of(&status).reason;
-        let told = match &*reason {
+        let better = match &*reason {
             UNREACHABLE => {
                 self.silent = Some(status.clone());
                 None
@@ -249,7 +249,7 @@ impl EarlierErrors {
             reason if is_undone(reason) => self.open.clone(),
             _ => None,
         };
-        told.unwrap_or(status)
+        better.unwrap_or(status)
     }
 
     /// The status to end with: a refusal for load, or because of an older replica, does not exclude that an
@@ -293,7 +293,7 @@ mod tests {
     for_each_write!(users_on_record);
 
     #[test]
-    fn every_write_is_on_record_under_what_its_caller_has_proven() {
+    fn every_write_is_audited_under_its_authenticated_caller() {
         for (caller, expected) in [
             (Caller::User("ada".to_owned()), "ada"),
             (Caller::Worker("gpu-1".to_owned()), "worker gpu-1"),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_whose_repetition_could_act_twice_is_repeated_only_if_nothing_was_done() {
+    fn a_write_that_is_not_idempotent_is_retried_only_if_it_was_not_done() {
         let open = unknown("leadership was lost");
         assert!(is_safe_to_repeat(true, &open));
         assert!(!is_safe_to_repeat(false, &open));
@@ -320,41 +320,41 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_waits_for_a_silent_replica_says_so_when_its_time_is_over() {
+    fn a_change_that_times_out_on_a_silent_replica_names_that_replica() {
         let over = || failed(UNKNOWN_OUTCOME, "the change is still in progress");
         let mut earlier = EarlierErrors::default();
-        let told = earlier.combine(over());
-        assert_eq!(told.message(), "the change is still in progress");
+        let returned = earlier.combine(over());
+        assert_eq!(returned.message(), "the change is still in progress");
         let silent = failed(UNREACHABLE, "replica 4 does not answer");
-        let told = earlier.combine(silent);
-        assert_eq!(told.message(), "replica 4 does not answer");
-        let told = earlier.combine(over());
-        assert_eq!(told.message(), "replica 4 does not answer");
+        let returned = earlier.combine(silent);
+        assert_eq!(returned.message(), "replica 4 does not answer");
+        let returned = earlier.combine(over());
+        assert_eq!(returned.message(), "replica 4 does not answer");
     }
 
     #[test]
-    fn a_write_that_may_have_been_done_is_not_called_undone() {
+    fn a_write_with_an_unknown_outcome_is_never_reported_as_not_done() {
         let mut earlier = EarlierErrors::default();
-        let told = earlier.combine(status::not_leader(None));
-        assert_eq!(ErrorReport::of(&told).reason, status::NOT_LEADER);
+        let returned = earlier.combine(status::not_leader(None));
+        assert_eq!(ErrorReport::of(&returned).reason, status::NOT_LEADER);
         earlier.combine(unknown("leadership was lost"));
-        let told = earlier.combine(status::not_leader(None));
-        assert_eq!(ErrorReport::of(&told).reason, UNKNOWN_OUTCOME);
-        assert_eq!(told.message(), "leadership was lost");
+        let returned = earlier.combine(status::not_leader(None));
+        assert_eq!(ErrorReport::of(&returned).reason, UNKNOWN_OUTCOME);
+        assert_eq!(returned.message(), "leadership was lost");
         let overloaded = || propose_status(ProposeError::Overloaded { limit: 1 });
-        let told = earlier.unless_unknown(overloaded());
-        assert_eq!(ErrorReport::of(&told).reason, UNKNOWN_OUTCOME);
-        let told = EarlierErrors::default().unless_unknown(overloaded());
-        assert_eq!(ErrorReport::of(&told).reason, OVERLOADED);
+        let returned = earlier.unless_unknown(overloaded());
+        assert_eq!(ErrorReport::of(&returned).reason, UNKNOWN_OUTCOME);
+        let returned = EarlierErrors::default().unless_unknown(overloaded());
+        assert_eq!(ErrorReport::of(&returned).reason, OVERLOADED);
         let mut earlier = EarlierErrors::default();
         earlier.combine(unknown("leadership was lost"));
         let refused = status::error(Code::NotFound, "UNKNOWN_JOB", "no such job", &[]);
-        let told = earlier.unless_unknown(refused);
-        assert_eq!(ErrorReport::of(&told).reason, "UNKNOWN_JOB");
+        let returned = earlier.unless_unknown(refused);
+        assert_eq!(ErrorReport::of(&returned).reason, "UNKNOWN_JOB");
     }
 
     #[test]
-    fn what_a_call_says_counts_where_nobody_proves_anything() {
+    fn without_authentication_the_author_in_the_request_counts() {
         let cancel = v1::CancelJobRequest {
             author: "mallory".to_owned(),
             ..v1::CancelJobRequest::default()

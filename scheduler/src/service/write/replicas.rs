@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_names_what_it_wants_or_is_refused_by_its_field() {
+    fn a_change_request_without_its_fields_is_refused_by_field() {
         let ask = |change| v1::ChangeReplicasRequest {
             change,
             force: false,

@@ -13,8 +13,8 @@ const GPUS: u32 = 6;
 /// An additional host on which users have accounts: `ada` has one with another name.
 async fn add_host(cluster: &mut SecuredCluster) {
     let token = cluster.file("join-token");
-    let words = ["worker", "token", "create", "--quiet"];
-    fs::write(&token, cluster.muster(None, &words).await.ok()).unwrap();
+    let args = ["worker", "token", "create", "--quiet"];
+    fs::write(&token, cluster.muster(None, &args).await.ok()).unwrap();
     let config = cluster.joining_worker("gpu-7", &token);
     let mut settings: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
     // Running as the submitter is the default: this worker is root and has a certificate.
@@ -33,7 +33,7 @@ async fn user(cluster: &SecuredCluster, name: &str) -> (Token, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_users_task_runs_as_the_account_that_its_host_has_for_that_user() {
+async fn a_users_task_runs_under_the_users_account_on_its_host() {
     if !rustix::process::geteuid().is_root() {
         skip("only root runs tasks as other users");
         return;
@@ -47,26 +47,27 @@ async fn a_users_task_runs_as_the_account_that_its_host_has_for_that_user() {
     let job = submit(&ada, spec).await;
     assert_eq!(printed(&ada, job, 1).await, ["nobody"]);
     let number = job.to_string();
-    let words = ["job", "exec", &number, "-n", "--", "id", "-un"];
-    assert_eq!(cluster.muster(Some(&token), &words).await.ok(), "nobody\n");
+    let args = ["job", "exec", &number, "-n", "--", "id", "-un"];
+    assert_eq!(cluster.muster(Some(&token), &args).await.ok(), "nobody\n");
 
     // A user without an account gets an error, and is not charged.
     let (token, eve) = user(&cluster, "muster-test-eve").await;
     let job = submit(&eve, with_gpus(shell("true"), GPUS / 2)).await;
     let number = job.to_string();
-    let words = ["job", "explain", &number];
-    let told = eventually("the refusal is explained", async || {
-        let told = cluster.muster(Some(&token), &words).await.ok();
-        told.contains("NO_ACCOUNT").then_some(told)
+    let args = ["job", "explain", &number];
+    let explanation = eventually("the refusal is explained", async || {
+        let explanation = cluster.muster(Some(&token), &args).await.ok();
+        explanation.contains("NO_ACCOUNT").then_some(explanation)
     })
     .await;
-    assert!(told.contains("`muster-test-eve`"), "{told}");
+    assert!(explanation.contains("`muster-test-eve`"), "{explanation}");
     // The host is not at fault.
-    let words = ["job", "get", &number, "-o", "json"];
+    let args = ["job", "get", &number, "-o", "json"];
     eventually("the failure is attributed to the site", async || {
-        let told = cluster.muster(Some(&token), &words).await.ok();
-        let told: Value = serde_json::from_str(&told).unwrap();
-        told.to_string()
+        let output = cluster.muster(Some(&token), &args).await.ok();
+        let output: Value = serde_json::from_str(&output).unwrap();
+        output
+            .to_string()
             .contains("\"class\":\"site\"")
             .then_some(())
     })

@@ -86,7 +86,7 @@ async fn a_second_worker_on_one_data_directory_does_not_start() {
 }
 
 #[tokio::test]
-async fn a_second_worker_of_one_name_is_told_so_and_the_first_goes_on() {
+async fn a_second_worker_of_one_name_is_refused_and_the_first_continues() {
     let mut cluster = Cluster::start(TWO_GPUS).await;
     let client = cluster.client().await;
     let (job, attempt, pid) = training(&cluster, &client).await;
@@ -117,7 +117,7 @@ async fn a_second_worker_of_one_name_is_told_so_and_the_first_goes_on() {
 }
 
 #[tokio::test]
-async fn a_copy_of_a_worker_that_is_alive_is_refused_and_the_first_goes_on() {
+async fn a_copy_of_a_live_worker_is_refused_and_the_first_continues() {
     let mut cluster = Cluster::start(TWO_GPUS).await;
     let client = cluster.client().await;
     let (job, attempt, pid) = training(&cluster, &client).await;
@@ -166,7 +166,7 @@ async fn a_gpu_of_another_host_is_not_registered() {
 }
 
 #[tokio::test]
-async fn lies_in_heartbeats_change_nothing_of_others() {
+async fn false_reports_in_heartbeats_do_not_affect_other_hosts() {
     let cluster = Cluster::start(TWO_GPUS).await;
     let client = cluster.client().await;
     let (job, attempt, pid) = training(&cluster, &client).await;

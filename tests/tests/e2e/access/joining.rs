@@ -24,8 +24,8 @@ fn kept(cluster: &SecuredCluster, token: &str, name: &str) -> PathBuf {
 /// Runs a worker that is refused, to its end; returns its output.
 async fn refused(cluster: &SecuredCluster, name: &str, token_file: &Path) -> String {
     let config = cluster.joining_worker(name, token_file);
-    let words = ["worker", "--config", config.to_str().unwrap()];
-    let run = Run::of(muster(&words), "").await;
+    let args = ["worker", "--config", config.to_str().unwrap()];
+    let run = Run::of(muster(&args), "").await;
     assert_eq!(run.code, 1, "{run:?}");
     run.stderr
 }
@@ -47,27 +47,27 @@ async fn access_events(client: &Client) -> Vec<Change> {
         kinds: vec![v1::EventKind::AccessChanged],
     };
     let mut watch = client.watch(Some(Revision(1)), filter);
-    let mut told = Vec::new();
-    while !matches!(told.last(), Some(Change::WorkerJoined(_))) {
+    let mut changes = Vec::new();
+    while !matches!(changes.last(), Some(Change::WorkerJoined(_))) {
         if let WatchUpdate::Events { events, .. } = watch.next().await.unwrap() {
-            told.extend(events.into_iter().filter_map(|event| match event.kind {
+            changes.extend(events.into_iter().filter_map(|event| match event.kind {
                 Some(Kind::AccessChanged(changed)) => changed.kind,
                 _ => None,
             }));
         }
     }
-    told
+    changes
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_joins_by_a_token_and_whoever_may_not_is_told_why() {
+async fn a_worker_joins_by_a_token_and_a_refused_one_gets_the_reason() {
     let mut cluster = SecuredCluster::start().await;
     let admin = cluster.client_of(Some("replica-1"), None).await;
     let viewer = cluster.add_user(&["val", "--role", "viewer"]).await;
-    let words = ["worker", "token", "create", "--host-name", "gpu-*"];
+    let args = ["worker", "token", "create", "--host-name", "gpu-*"];
     let text = {
         cluster
-            .muster(None, &[&words[..], &["--quiet"]].concat())
+            .muster(None, &[&args[..], &["--quiet"]].concat())
             .await
     }
     .ok();

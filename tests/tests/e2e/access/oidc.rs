@@ -10,7 +10,7 @@ use serde_json::json;
 const HOUR_S: i64 = 3_600;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whom_an_identity_provider_vouches_for_may_do_what_their_groups_may() {
+async fn users_of_an_identity_provider_have_the_rights_of_their_groups() {
     let provider = IdentityProvider::begin();
     let oidc = provider.settings(&[("guests", "viewer"), ("staff", "user"), ("ops", "admin")]);
     let cluster = SecuredCluster::start_with(&json!({"oidc": oidc})).await;
@@ -60,14 +60,14 @@ async fn whom_an_identity_provider_vouches_for_may_do_what_their_groups_may() {
         ("gus", "ROLE_TOO_WEAK"),
         ("opal", "SetQueue"),
     ] {
-        let words = ["audit", "log", "--user", user, "-o", "jsonl"];
-        let log = cluster.muster(Some(&token), &words).await.ok();
+        let args = ["audit", "log", "--user", user, "-o", "jsonl"];
+        let log = cluster.muster(Some(&token), &args).await.ok();
         assert!(log.contains(call), "{user}: {log}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_enters_tasks_of_others_is_known_at_whichever_replica_they_ask() {
+async fn the_right_to_enter_tasks_of_others_is_checked_at_every_replica() {
     let provider = IdentityProvider::begin();
     let oidc = provider.settings(&[("staff", "user"), ("ops", "admin")]);
     let cluster = SecuredCluster::start_with(&json!({"oidc": oidc})).await;

@@ -110,7 +110,7 @@ async fn channel(address: &str, tls: &TlsSettings) -> Result<Channel, tonic::tra
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_call_takes_what_it_takes() {
+async fn every_call_requires_its_role() {
     let provider = IdentityProvider::begin();
     let oidc = provider.settings(&[("staff", "user")]);
     let cluster = SecuredCluster::start_with(&json!({"oidc": oidc})).await;
@@ -140,18 +140,18 @@ async fn every_call_takes_what_it_takes() {
     let removed = cluster.add_user(&["bob", "--role", "admin"]).await;
     drop(cluster.muster(None, &["user", "remove", "bob"]).await.ok());
     for address in &cluster.addresses {
-        let nobody = channel(address, &cluster.tls(None)).await.unwrap();
+        let anonymous = channel(address, &cluster.tls(None)).await.unwrap();
         let worker = channel(address, &cluster.tls(Some("gpu-1"))).await.unwrap();
-        let stranger = channel(address, &cluster.tls(Some("eve"))).await.unwrap();
+        let unknown_user = channel(address, &cluster.tls(Some("eve"))).await.unwrap();
         eventually("this replica knows of all users", async || {
             let last = call(
-                &nobody,
+                &anonymous,
                 "/muster.v1.AdminService/ListUsers",
                 Some(admin.text()),
             )
             .await;
             let gone = call(
-                &nobody,
+                &anonymous,
                 "/muster.v1.AdminService/ListUsers",
                 Some(removed.text()),
             )
@@ -164,30 +164,30 @@ async fn every_call_takes_what_it_takes() {
                 .split(' ')
                 .any(|name| path.ends_with(&format!("/{name}")))
             {
-                let answer = call(&nobody, &path, None).await;
+                let answer = call(&anonymous, &path, None).await;
                 assert_ne!(answer.0, Code::Unauthenticated, "{path}: {answer:?}");
                 continue;
             }
             let unproven = |reason: &str| (Code::Unauthenticated, reason.to_owned());
             assert_eq!(
-                call(&nobody, &path, None).await,
+                call(&anonymous, &path, None).await,
                 unproven("NO_CREDENTIAL"),
                 "{path}"
             );
             let wrong = Token::random("a-admin");
             for token in [wrong.text(), removed.text(), "", "muster:a-admin:", "x"] {
                 assert_eq!(
-                    call(&nobody, &path, Some(token)).await,
+                    call(&anonymous, &path, Some(token)).await,
                     unproven("BAD_TOKEN"),
                     "{path}"
                 );
             }
             for (token, reason) in &foreign {
-                let answer = call(&nobody, &path, Some(token.text())).await;
+                let answer = call(&anonymous, &path, Some(token.text())).await;
                 assert_eq!(answer, unproven(reason), "{path}");
             }
             assert_eq!(
-                call(&stranger, &path, None).await,
+                call(&unknown_user, &path, None).await,
                 unproven("UNKNOWN_USER"),
                 "{path}"
             );
@@ -197,7 +197,7 @@ async fn every_call_takes_what_it_takes() {
                 if is_enough && path.ends_with("TransferLeader") {
                     continue;
                 }
-                let answer = call(&nobody, &path, Some(token.text())).await;
+                let answer = call(&anonymous, &path, Some(token.text())).await;
                 assert_eq!(answer != too_weak, is_enough, "{path} as {at}: {answer:?}");
                 assert_ne!(answer.0, Code::Unauthenticated, "{path} as {at}");
             }
@@ -213,8 +213,8 @@ async fn every_call_takes_what_it_takes() {
         }
     }
     for user in ["a-admin", "a-viewer"] {
-        let words = ["audit", "log", "--user", user, "-o", "jsonl"];
-        let log = cluster.muster(None, &words).await.ok();
+        let args = ["audit", "log", "--user", user, "-o", "jsonl"];
+        let log = cluster.muster(None, &args).await.ok();
         for name in RECORDED.split_whitespace() {
             let is_recorded = log.contains(&format!("\"{name}\""));
             assert!(is_recorded, "{name} of {user} is not on record: {log}");
@@ -223,16 +223,16 @@ async fn every_call_takes_what_it_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_has_no_certificate_of_the_authority_is_not_spoken_with() {
+async fn connections_without_a_certificate_of_the_authority_are_refused() {
     let cluster = SecuredCluster::start().await;
     let other = tempfile::tempdir().unwrap();
     let folder = other.path().to_str().unwrap();
-    for words in [
+    for args in [
         &["ca"][..],
         &["replica", "replica-1", "--name", "127.0.0.1"],
     ] {
-        let words = [&["cert"], words, &["--folder", folder]].concat();
-        drop(Run::of(muster(&words), "").await.ok());
+        let args = [&["cert"], args, &["--folder", folder]].concat();
+        drop(Run::of(muster(&args), "").await.ok());
     }
     let address = &cluster.addresses[0];
     // A client of another authority does not talk to the replica, nor the replica to it.
@@ -365,7 +365,7 @@ async fn submissions_seen(client: &Client, jobs: &[JobId]) -> Vec<JobId> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_act_on_what_is_theirs_and_under_their_own_name() {
+async fn users_act_only_on_their_own_jobs_and_under_their_own_name() {
     let mut cluster = SecuredCluster::start().await;
     let admin = cluster.client_of(Some("replica-1"), None).await;
     admin.set_queue("research", None).await.unwrap();
@@ -467,7 +467,7 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_removed_reads_and_types_no_more() {
+async fn a_removed_user_can_neither_read_output_nor_send_input() {
     let cluster = SecuredCluster::start().await;
     let ada = cluster.add_user(&["ada", "--role", "user"]).await;
     let as_ada = cluster.client_of(None, Some(ada)).await;
@@ -527,8 +527,8 @@ async fn a_users_certificate_is_worth_the_role_that_its_name_has_here() {
     assert_eq!(read.spec.unwrap().user, "carol");
     let weak = carol.set_queue("mine", None).await.unwrap_err();
     assert_eq!(weak.reason(), Some("ROLE_TOO_WEAK"));
-    let words = ["audit", "log", "--user", "carol", "-o", "jsonl"];
-    let log = cluster.muster(None, &words).await.ok();
+    let args = ["audit", "log", "--user", "carol", "-o", "jsonl"];
+    let log = cluster.muster(None, &args).await.ok();
     assert!(
         log.contains("SubmitJob") && log.contains("ROLE_TOO_WEAK"),
         "{log}"
@@ -536,7 +536,7 @@ async fn a_users_certificate_is_worth_the_role_that_its_name_has_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else() {
+async fn limits_on_rate_and_bytes_affect_only_the_user_who_exceeds_them() {
     let limits = json!({
         "calls_per_second_per_user": 5, "calls_at_once_per_user": 10, "request_bytes_per_user_max": 20_000,
     });
@@ -544,17 +544,17 @@ async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else(
     let ada = cluster.add_user(&["ada", "--role", "viewer"]).await;
     let carol = cluster.add_user(&["carol", "--role", "user"]).await;
     let bob = cluster.add_user(&["bob", "--role", "viewer"]).await;
-    let nobody = channel(&cluster.addresses[0], &cluster.tls(None))
+    let anonymous = channel(&cluster.addresses[0], &cluster.tls(None))
         .await
         .unwrap();
     let status = "/muster.v1.ClusterService/GetStatus";
     eventually("this replica knows of the last user", async || {
-        (call(&nobody, status, Some(bob.text())).await.0 == Code::Ok).then_some(())
+        (call(&anonymous, status, Some(bob.text())).await.0 == Code::Ok).then_some(())
     })
     .await;
     let mut refused = 0;
     for _ in 0..40 {
-        let (code, reason) = call(&nobody, status, Some(ada.text())).await;
+        let (code, reason) = call(&anonymous, status, Some(ada.text())).await;
         if code != Code::Ok {
             assert_eq!(
                 (code, &*reason),
@@ -565,7 +565,7 @@ async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else(
     }
     assert!((10..40).contains(&refused), "{refused} of 40 were refused");
     // Others are not held up, nor are workers and replicas; the SDK waits as requested.
-    assert_eq!(call(&nobody, status, Some(bob.text())).await.0, Code::Ok);
+    assert_eq!(call(&anonymous, status, Some(bob.text())).await.0, Code::Ok);
     let patient = cluster.client_of(None, Some(ada)).await;
     for _ in 0..20 {
         patient.status(v1::Consistency::Stale).await.unwrap();
@@ -579,16 +579,16 @@ async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else(
     let large = shell(&format!("true {}", "x".repeat(30_000)));
     let refused = carol.submit_job(large.clone()).await.unwrap_err();
     assert_eq!(refused.reason(), Some("TOO_MANY_BYTES"), "{refused}");
-    let said = refused.to_string();
-    assert!(said.contains("request_bytes_per_user_max"), "{said}");
+    let message = refused.to_string();
+    assert!(message.contains("request_bytes_per_user_max"), "{message}");
     carol.submit_job(shell("true")).await.unwrap();
     admin.submit_job(large).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_sends_little() {
+async fn requests_without_a_credential_are_limited_in_size() {
     let cluster = SecuredCluster::start().await;
-    let nobody = channel(&cluster.addresses[0], &cluster.tls(None))
+    let anonymous = channel(&cluster.addresses[0], &cluster.tls(None))
         .await
         .unwrap();
     // Any caller may use these. The text is in the field in which each would look for one.
@@ -597,7 +597,7 @@ async fn a_stranger_sends_little() {
         "/muster.v1.JoinService/GetAuthorities",
     ] {
         let answer = async |bytes: usize| {
-            let mut grpc = Grpc::new(nobody.clone());
+            let mut grpc = Grpc::new(anonymous.clone());
             grpc.ready().await.unwrap();
             let request = Request::new(v1::JoinRequest {
                 request_id: "x".repeat(bytes),
@@ -664,7 +664,7 @@ async fn certificates_are_renewed_under_a_running_cluster() {
 }
 
 #[tokio::test]
-async fn nothing_that_others_reach_starts_without_certificates() {
+async fn processes_that_listen_beyond_loopback_do_not_start_without_certificates() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let data = data.to_str().unwrap();
@@ -722,8 +722,8 @@ async fn certificates_are_made_once_and_their_keys_are_private() {
 
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().to_str().unwrap();
-    let run = async |words: &[&str]| {
-        Run::of(muster(&[&["cert"], words, &["--folder", at]].concat()), "").await
+    let run = async |args: &[&str]| {
+        Run::of(muster(&[&["cert"], args, &["--folder", at]].concat()), "").await
     };
     let early = run(&["worker", "gpu-1"]).await;
     assert!(
@@ -740,8 +740,8 @@ async fn certificates_are_made_once_and_their_keys_are_private() {
         assert_eq!(mode & 0o777, 0o600, "{key}");
     }
     let before = std::fs::read(folder.path().join("gpu-1.key")).unwrap();
-    for words in [&["ca"][..], &["worker", "gpu-1"]] {
-        let again = run(words).await;
+    for args in [&["ca"][..], &["worker", "gpu-1"]] {
+        let again = run(args).await;
         assert!(
             again.code == 1 && again.stderr.contains("not overwritten"),
             "{again:?}"

@@ -78,8 +78,8 @@ async fn starts(folder: &Path, name: &str, count: usize) -> Vec<String> {
 }
 
 /// A command with admin rights.
-async fn admin(cluster: &Cluster, words: &[&str]) -> Run {
-    let mut command = cluster.command(words);
+async fn admin(cluster: &Cluster, args: &[&str]) -> Run {
+    let mut command = cluster.command(args);
     command.env("MUSTER_USER", "root");
     Run::of(command, "").await
 }
@@ -122,7 +122,7 @@ async fn acknowledged(client: &Client, count: usize) -> BTreeSet<JobId> {
 
 /// Kills all replicas, removes their data, and restores a file as the first one, at its address and with
 /// another name.
-async fn lose_and_restore(cluster: &mut Cluster, file: &str, words: &[&str]) -> Value {
+async fn lose_and_restore(cluster: &mut Cluster, file: &str, args: &[&str]) -> Value {
     for replica in &mut cluster.replicas {
         replica.kill();
     }
@@ -143,7 +143,7 @@ async fn lose_and_restore(cluster: &mut Cluster, file: &str, words: &[&str]) -> 
     let given = [
         &given[..],
         &["--data-dir", folder.to_str().unwrap(), "-o", "json"],
-        words,
+        args,
     ]
     .concat();
     let restored = cluster.muster(&given).await.json();
@@ -168,7 +168,7 @@ async fn place_of(cluster: &Cluster, client: &Client, job: JobId) -> (usize, i32
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restored_cluster_starts_nothing_twice_that_runs_where_nobody_knows() {
+async fn a_restored_cluster_starts_no_task_twice_that_still_runs_unknown_to_it() {
     let mut cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     let own = cluster.write("here", "").parent().unwrap().to_owned();
@@ -246,7 +246,7 @@ async fn a_restored_cluster_starts_nothing_twice_that_runs_where_nobody_knows() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_run_through_a_restore_and_others_join_the_new_cluster() {
+async fn tasks_keep_running_through_a_restore_and_new_ones_start_afterwards() {
     let mut cluster = Cluster::start(Shape {
         workers: 1,
         ..TWO_WORKERS
@@ -309,7 +309,7 @@ async fn tasks_run_through_a_restore_and_others_join_the_new_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_survivor_of_three_goes_on_with_all_that_it_acknowledged() {
+async fn a_survivor_of_three_continues_with_everything_acknowledged() {
     let mut cluster = Cluster::start(NO_WORKERS).await;
     let client = cluster.client().await;
     let leader = cluster.leader(&client).await;
@@ -337,11 +337,11 @@ async fn a_survivor_of_three_goes_on_with_all_that_it_acknowledged() {
         "{}",
         unasked.stderr
     );
-    let told = cluster
+    let header = cluster
         .muster(&[&recover[..], &["--dry-run", "-o", "json"]].concat())
         .await
         .json();
-    assert_eq!(told["members"].as_array().unwrap().len(), 3);
+    assert_eq!(header["members"].as_array().unwrap().len(), 3);
     let done = cluster.muster(&[&recover[..], &["--yes"]].concat()).await;
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert!(done.stderr.contains("permanently lost"), "{}", done.stderr);
@@ -355,7 +355,7 @@ async fn a_survivor_of_three_goes_on_with_all_that_it_acknowledged() {
         missing.is_empty(),
         "{missing:?} were acknowledged by the surviving replica"
     );
-    let floor = told["revision"].as_u64().unwrap() + (1 << 40);
+    let floor = header["revision"].as_u64().unwrap() + (1 << 40);
     let status = eventually("its leadership begins", async || {
         let status = client.status(v1::Consistency::Linearizable).await.ok()?;
         (status.leadership_epoch > floor).then_some(status)
@@ -423,7 +423,7 @@ async fn a_damaged_file_is_refused_with_the_place() {
 }
 
 #[tokio::test]
-async fn a_replica_says_at_its_start_that_it_cannot_write_backups() {
+async fn a_replica_reports_at_its_start_that_it_cannot_write_backups() {
     let mut cluster = Cluster::start(Shape {
         replicas: 1,
         ..NO_WORKERS
@@ -448,7 +448,7 @@ async fn a_replica_says_at_its_start_that_it_cannot_write_backups() {
 }
 
 #[tokio::test]
-async fn the_leader_takes_backups_by_itself_and_keeps_as_many_as_it_is_told() {
+async fn the_leader_takes_periodic_backups_and_keeps_the_configured_number() {
     let mut cluster = Cluster::start(Shape {
         replicas: 1,
         ..NO_WORKERS
@@ -497,7 +497,7 @@ async fn the_leader_takes_backups_by_itself_and_keeps_as_many_as_it_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_changed_what_is_written_down_by_the_replica_that_answered() {
+async fn changes_are_audited_by_the_replica_that_answered() {
     let mut cluster = Cluster::start(Shape {
         workers: 1,
         ..TWO_WORKERS
@@ -600,7 +600,7 @@ async fn who_changed_what_is_written_down_by_the_replica_that_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_follows_the_audit_log_misses_nothing_of_a_replica_that_was_restarted() {
+async fn a_follower_of_the_audit_log_misses_no_record_of_a_restarted_replica() {
     let mut cluster = Cluster::start(NO_WORKERS).await;
     let client = cluster.client().await;
     let mut command = cluster.command(&["audit", "log", "-f", "-o", "jsonl"]);
@@ -611,7 +611,7 @@ async fn whoever_follows_the_audit_log_misses_nothing_of_a_replica_that_was_rest
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
-    let mut told = async |job: JobId| {
+    let mut wait_for = async |job: JobId| {
         let wanted = format!("job {job}, ");
         loop {
             let line = timeout(PATIENCE, lines.next_line()).await;
@@ -621,7 +621,7 @@ async fn whoever_follows_the_audit_log_misses_nothing_of_a_replica_that_was_rest
             }
         }
     };
-    told(client.submit_job(shell("exit 0")).await.unwrap().job).await;
+    wait_for(client.submit_job(shell("exit 0")).await.unwrap().job).await;
     for index in 0..cluster.replicas.len() {
         cluster.replicas[index].end();
         cluster.replicas[index].start();
@@ -634,6 +634,6 @@ async fn whoever_follows_the_audit_log_misses_nothing_of_a_replica_that_was_rest
             let submitted = own.submit_job(shell("exit 0")).await.ok()?;
             Some(submitted.job)
         });
-        told(job.await).await;
+        wait_for(job.await).await;
     }
 }

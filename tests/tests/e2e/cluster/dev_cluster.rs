@@ -31,7 +31,7 @@ async fn ends_by(signal: Signal) {
         .map(|address| address.as_str().unwrap())
         .collect();
     let addresses = addresses.join(",");
-    let words = [
+    let args = [
         "job",
         "submit",
         "--gpus",
@@ -45,7 +45,7 @@ async fn ends_by(signal: Signal) {
         "sleep",
         "1000",
     ];
-    let submitted = Run::of(muster(&words), "").await;
+    let submitted = Run::of(muster(&args), "").await;
     assert_eq!(submitted.code, 0, "{submitted:?}");
     let pids: Vec<i32> = ["replicas", "workers"]
         .iter()
@@ -58,11 +58,11 @@ async fn ends_by(signal: Signal) {
 
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     let output = child.wait_with_output().await.unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{:?}", output.status);
     assert!(
-        told.starts_with(&format!("export MUSTER_ADDR={addresses}\n")),
-        "{told}"
+        stdout.starts_with(&format!("export MUSTER_ADDR={addresses}\n")),
+        "{stdout}"
     );
     assert!(pids.iter().all(|pid| !is_alive(*pid)));
     assert!(

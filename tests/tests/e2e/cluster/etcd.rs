@@ -99,7 +99,7 @@ async fn cancel(cluster: &Cluster, job: JobId) {
 }
 
 /// A page of the first replica.
-async fn said(cluster: &Cluster, path: &str) -> String {
+async fn body_of(cluster: &Cluster, path: &str) -> String {
     let address = cluster.replicas[0].settings()["metrics_listen"]
         .as_str()
         .unwrap()
@@ -110,19 +110,19 @@ async fn said(cluster: &Cluster, path: &str) -> String {
 /// Waits until the replica reports that etcd does not work; it stays ready.
 async fn reports_etcd_failure(cluster: &Cluster, kind: &str) {
     eventually("the replica reports that etcd fails", async || {
-        let ready = said(cluster, "/readyz").await;
-        let is_told = ready.starts_with("ok\n") && ready.contains("etcd: fails");
-        is_told.then_some(())
+        let ready = body_of(cluster, "/readyz").await;
+        let is_reported = ready.starts_with("ok\n") && ready.contains("etcd: fails");
+        is_reported.then_some(())
     })
     .await;
-    let metrics = said(cluster, "/metrics").await;
+    let metrics = body_of(cluster, "/metrics").await;
     let counted = format!("muster_etcd_errors_total{{kind=\"{kind}\"}}");
     assert!(metrics.contains("muster_etcd_up 0"), "{metrics}");
     assert!(metrics.contains(&counted), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn etcd_tells_who_lives_who_leads_and_what_runs_where() {
+async fn etcd_shows_live_replicas_the_leader_and_running_attempts() {
     if missing() {
         return;
     }
@@ -199,7 +199,7 @@ async fn etcd_tells_who_lives_who_leads_and_what_runs_where() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_goes_on_while_etcd_is_dead_or_cut_off_and_the_mirror_is_whole_again_after_that() {
+async fn work_continues_while_etcd_is_unreachable_and_the_mirror_is_complete_afterwards() {
     if missing() {
         return;
     }
@@ -218,7 +218,7 @@ async fn work_goes_on_while_etcd_is_dead_or_cut_off_and_the_mirror_is_whole_agai
     etcd.start_again().await;
     mirrored(&etcd, &[stays, came]).await;
     eventually("the replica reports that etcd works", async || {
-        let ready = said(&cluster, "/readyz").await;
+        let ready = body_of(&cluster, "/readyz").await;
         ready.contains("etcd: works").then_some(())
     })
     .await;
@@ -244,7 +244,7 @@ async fn work_goes_on_while_etcd_is_dead_or_cut_off_and_the_mirror_is_whole_agai
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_etcd_hinders_nothing_and_is_written_to_again_once_there_is_room() {
+async fn a_full_etcd_delays_nothing_and_is_written_again_once_it_has_room() {
     if missing() {
         return;
     }
@@ -293,7 +293,7 @@ fn founds(cluster: &Cluster, index: usize, etcd: &EtcdServer, id: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_know_nothing_but_etcd_found_a_cluster_once() {
+async fn replicas_configured_only_with_etcd_bootstrap_one_cluster() {
     if missing() {
         return;
     }

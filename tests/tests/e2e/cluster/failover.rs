@@ -171,7 +171,7 @@ async fn follow(
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_over_the_death_of_every_replica() {
+async fn a_watch_continues_over_the_failure_of_each_replica() {
     let mut cluster = Cluster::start(Shape::default()).await;
     let client = cluster.client().await;
     let status = client.status(v1::Consistency::Linearizable).await.unwrap();
@@ -194,7 +194,7 @@ async fn a_watch_goes_on_over_the_death_of_every_replica() {
 }
 
 #[tokio::test]
-async fn the_command_line_follows_a_job_over_the_death_of_every_replica() {
+async fn the_command_line_follows_a_job_over_the_failure_of_each_replica() {
     let mut cluster = Cluster::start(Shape::default()).await;
     let client = cluster.client().await;
     // Two of twelve tasks end every second, so that there are always new events; the last one runs through
@@ -208,8 +208,8 @@ async fn the_command_line_follows_a_job_over_the_death_of_every_replica() {
     ));
     spec.groups[0].count = Some(12);
     let job = client.submit_job(spec).await.unwrap().job.to_string();
-    let spawned = |words: &[&str]| {
-        let command = cluster.command(words);
+    let spawned = |args: &[&str]| {
+        let command = cluster.command(args);
         tokio::spawn(async move { Run::of(command, "").await })
     };
     let events = spawned(&["job", "events", "-f", &job, "-o", "jsonl"]);
@@ -233,7 +233,7 @@ async fn the_command_line_follows_a_job_over_the_death_of_every_replica() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_its_majority_says_so_and_shows_what_it_has() {
+async fn a_cluster_without_a_majority_reports_it_and_serves_stale_reads() {
     let mut cluster = Cluster::start(NO_WORKERS).await;
     let client = cluster.client().await;
     let job = client.submit_job(shell("exit 0")).await.unwrap().job;
@@ -241,8 +241,8 @@ async fn a_cluster_without_its_majority_says_so_and_shows_what_it_has() {
     for index in (0..3).filter(|index| *index != leader) {
         cluster.replicas[index].kill();
     }
-    let words = ["job", "submit", "--deadline", "2s", "--", "true"];
-    let run = cluster.muster(&words).await;
+    let args = ["job", "submit", "--deadline", "2s", "--", "true"];
+    let run = cluster.muster(&args).await;
     assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
     assert!(
         run.stderr
@@ -266,9 +266,9 @@ async fn a_cluster_without_its_majority_says_so_and_shows_what_it_has() {
     .await;
 
     // The outcome was unknown: repeating the request does not submit it twice.
-    let told = run.stderr.split("--request-id ").nth(1).unwrap();
-    let key = told.split_whitespace().next().unwrap();
-    let words = [
+    let hint = run.stderr.split("--request-id ").nth(1).unwrap();
+    let key = hint.split_whitespace().next().unwrap();
+    let args = [
         "job",
         "submit",
         "--request-id",
@@ -278,8 +278,8 @@ async fn a_cluster_without_its_majority_says_so_and_shows_what_it_has() {
         "--",
         "true",
     ];
-    let again = cluster.muster(&words).await.ok();
-    assert_eq!(cluster.muster(&words).await.ok(), again);
+    let again = cluster.muster(&args).await.ok();
+    assert_eq!(cluster.muster(&args).await.ok(), again);
     let request = v1::ListJobsRequest::default();
     let (_, jobs) = client.list_jobs(request, usize::MAX).await.unwrap();
     let named: Vec<u64> = { jobs.iter() }
@@ -290,11 +290,11 @@ async fn a_cluster_without_its_majority_says_so_and_shows_what_it_has() {
 }
 
 #[tokio::test]
-async fn a_key_stands_for_all_jobs_of_a_command() {
+async fn one_request_id_covers_all_jobs_of_a_command() {
     let cluster = Cluster::start(NO_WORKERS).await;
     let text = "name: a\ncommand: [x]\n---\nname: b\ncommand: [y]\n";
     drop(cluster.write("two.yaml", text));
-    let words = [
+    let args = [
         "job",
         "submit",
         "-f",
@@ -304,9 +304,9 @@ async fn a_key_stands_for_all_jobs_of_a_command() {
         "-o",
         "name",
     ];
-    let first = cluster.muster(&words).await.ok();
+    let first = cluster.muster(&args).await.ok();
     assert_eq!(first.lines().count(), 2, "{first}");
-    assert_eq!(cluster.muster(&words).await.ok(), first);
+    assert_eq!(cluster.muster(&args).await.ok(), first);
 }
 
 #[tokio::test]
@@ -337,7 +337,7 @@ async fn a_command_ends_at_its_deadline_while_the_name_server_is_silent() {
 }
 
 #[tokio::test]
-async fn output_is_whole_although_every_replica_is_restarted_while_it_is_read() {
+async fn output_is_complete_although_every_replica_is_restarted_while_it_is_read() {
     let mut cluster = Cluster::start(Shape::default()).await;
     let client = cluster.client().await;
     let folder = tempfile::tempdir().unwrap();
@@ -352,8 +352,8 @@ async fn output_is_whole_although_every_replica_is_restarted_while_it_is_read() 
     let job = id.to_string();
     let mut readers = Vec::new();
     for address in &cluster.addresses {
-        let words = ["job", "logs", "-f", &job, "--attempt", "1"];
-        let mut command = cluster.command(&[&words[..], &["--address", address]].concat());
+        let args = ["job", "logs", "-f", &job, "--attempt", "1"];
+        let mut command = cluster.command(&[&args[..], &["--address", address]].concat());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut reader = command.kill_on_drop(true).spawn().unwrap();
         let mut stdout = BufReader::new(reader.stdout.take().unwrap());
@@ -385,7 +385,7 @@ async fn output_is_whole_although_every_replica_is_restarted_while_it_is_read() 
 }
 
 #[tokio::test]
-async fn a_follower_that_stops_does_not_end_what_is_read_through_it() {
+async fn a_follower_that_stops_does_not_end_reads_through_it() {
     let mut cluster = Cluster::start(Shape::default()).await;
     let client = cluster.client().await;
     let leader = cluster.leader(&client).await;

@@ -117,16 +117,16 @@ async fn replicas_changed(client: &Client) -> Vec<(u64, v1::ReplicaMembership)> 
         kinds: vec![v1::EventKind::ReplicaChanged],
     };
     let mut watch = client.watch(Some(Revision(1)), filter);
-    let mut told = Vec::new();
-    while !matches!(told.last(), Some((_, v1::ReplicaMembership::Removed))) {
+    let mut changes = Vec::new();
+    while !matches!(changes.last(), Some((_, v1::ReplicaMembership::Removed))) {
         if let WatchUpdate::Events { events, .. } = watch.next().await.unwrap() {
-            told.extend(events.into_iter().filter_map(|event| match event.kind {
+            changes.extend(events.into_iter().filter_map(|event| match event.kind {
                 Some(Kind::ReplicaChanged(event)) => Some((event.replica_id, event.membership())),
                 _ => None,
             }));
         }
     }
-    told
+    changes
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,7 +211,7 @@ async fn three_replicas_become_five_and_the_leader_is_removed_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_replicas_are_replaced_one_after_the_other_and_everybody_follows() {
+async fn all_replicas_are_replaced_one_by_one_and_clients_and_workers_follow() {
     let mut cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let load = Load::start(&cluster).await;
@@ -252,7 +252,7 @@ async fn all_replicas_are_replaced_one_after_the_other_and_everybody_follows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_outlives_its_leader_wherever_it_is_killed() {
+async fn a_change_completes_wherever_its_leader_is_killed() {
     let mut cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let load = Load::start(&cluster).await;
@@ -295,7 +295,7 @@ async fn a_change_outlives_its_leader_wherever_it_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_would_endanger_the_group_is_refused_with_the_way_out() {
+async fn changes_that_endanger_the_group_are_refused_with_a_remedy() {
     let mut cluster = Cluster::start(Shape {
         workers: 0,
         ..ONE_WORKER
@@ -313,11 +313,11 @@ async fn what_would_endanger_the_group_is_refused_with_the_way_out() {
         (vec!["add", "2=127.0.0.1:1"], "replica 2 at"),
         (vec!["replace", "3", "2"], "replica 2 votes already"),
     ];
-    for (words, expected) in refusals {
-        let words: Vec<&str> = [&["cluster"], &*words].concat();
-        let refused = cluster.muster(&words).await;
+    for (args, expected) in refusals {
+        let args: Vec<&str> = [&["cluster"], &*args].concat();
+        let refused = cluster.muster(&args).await;
         assert_eq!(refused.code, 1, "{refused:?}");
-        assert!(refused.stderr.contains(expected), "{words:?}: {refused:?}");
+        assert!(refused.stderr.contains(expected), "{args:?}: {refused:?}");
     }
     // A dead replica is removed by force, and the others continue.
     let leader = cluster.leader(&client).await;
@@ -352,8 +352,8 @@ async fn leadership_moves_once_whichever_replica_is_asked() {
         let leader = cluster.leader(&client).await;
         let before = term().await;
         let follower = &cluster.addresses[(leader + 1) % 3];
-        let words = ["cluster", "transfer-leader", "--address", follower];
-        let run = cluster.muster(&words).await;
+        let args = ["cluster", "transfer-leader", "--address", follower];
+        let run = cluster.muster(&args).await;
         assert_eq!(run.code, 0, "{run:?}");
         assert_eq!(term().await, before + 1, "{run:?}");
     }

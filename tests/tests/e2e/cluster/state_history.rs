@@ -20,7 +20,7 @@ fn phase(list: &Value, job: JobId) -> &str {
 }
 
 #[tokio::test]
-async fn jobs_and_hosts_are_shown_as_they_were_before_all_was_cancelled() {
+async fn jobs_and_hosts_are_shown_as_of_a_revision_before_everything_was_cancelled() {
     let mut cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let running = submit(&client, with_gpus(shell("sleep 600"), 1)).await;
@@ -47,9 +47,9 @@ async fn jobs_and_hosts_are_shown_as_they_were_before_all_was_cancelled() {
     })
     .await;
     let (at, address) = (then.to_string(), cluster.addresses[asked].clone());
-    let show = async |words: &[&str]| {
-        let words = [words, &["--address", &address]].concat();
-        cluster.muster(&words).await
+    let show = async |args: &[&str]| {
+        let args = [args, &["--address", &address]].concat();
+        cluster.muster(&args).await
     };
     let past = show(&["job", "list", "--at", &at, "-o", "json"])
         .await
@@ -61,11 +61,11 @@ async fn jobs_and_hosts_are_shown_as_they_were_before_all_was_cancelled() {
     assert_eq!(phase(&present, running), "cancelled");
     assert_eq!(phase(&present, waiting), "cancelled");
 
-    let (id, words) = (waiting.to_string(), ["-o", "json", "--at", &at]);
-    let why = show(&[&["job", "explain", &id], &words[..]].concat()).await;
+    let (id, args) = (waiting.to_string(), ["-o", "json", "--at", &at]);
+    let why = show(&[&["job", "explain", &id], &args[..]].concat()).await;
     assert_eq!(why.json()["jobs_ahead"], 0);
-    let held = async |words: &[&str]| {
-        let gpus = show(&[&["gpu", "list", "-o", "json"], words].concat()).await;
+    let held = async |args: &[&str]| {
+        let gpus = show(&[&["gpu", "list", "-o", "json"], args].concat()).await;
         gpus.json()["gpus"][0]["holder"]["job"] == running.get()
     };
     assert!(held(&["--at", &at]).await);

@@ -8,24 +8,24 @@ use serde_json::Value;
 use crate::faults::trials::{folder_in, may_have_namespaces};
 
 #[tokio::test]
-async fn a_minute_of_faults_under_load_breaks_no_promise_and_leaves_a_report() {
+async fn a_minute_of_faults_under_load_violates_no_guarantee_and_leaves_a_report() {
     if !may_have_namespaces() {
         skip("this system does not let us make network namespaces");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("report");
-    let (trainer, report) = (trainer_binary(), out.display().to_string());
+    let (trainer, out_text) = (trainer_binary(), out.display().to_string());
     let trainer = trainer.to_str().unwrap();
-    let words = ["chaos", "run", "--trainer", trainer, "--out", &report];
-    let run = Run::of(muster(&[&words[..], &["-o", "json"]].concat()), "").await;
+    let args = ["chaos", "run", "--trainer", trainer, "--out", &out_text];
+    let run = Run::of(muster(&[&args[..], &["-o", "json"]].concat()), "").await;
     assert_eq!(run.code, 0, "{run:?}");
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(
-        (&told["verdict"], &told["profile"]),
+        (&report["verdict"], &report["profile"]),
         (&"accepted".into(), &"smoke".into())
     );
-    let faults = told["faults"].as_array().unwrap();
+    let faults = report["faults"].as_array().unwrap();
     let made: Vec<(&Value, &Value)> = faults
         .iter()
         .map(|it| (&it["fault"], &it["made"]))
@@ -36,7 +36,7 @@ async fn a_minute_of_faults_under_load_breaks_no_promise_and_leaves_a_report() {
         expected
             .iter()
             .all(|(name, count)| made.contains(&(name, count))),
-        "{told}"
+        "{report}"
     );
     let text = fs::read_to_string(out.join("report.md")).unwrap();
     assert!(text.contains("every promise held"), "{text}");
@@ -51,25 +51,25 @@ async fn a_minute_of_faults_under_load_breaks_no_promise_and_leaves_a_report() {
 }
 
 #[tokio::test]
-async fn what_needs_a_mount_is_refused_without_namespaces() {
-    let words = ["chaos", "run", "--profile", "disk-full"];
+async fn a_profile_that_mounts_disks_is_refused_without_namespaces() {
+    let args = ["chaos", "run", "--profile", "disk-full"];
     let network = ["--network", "proxies"];
-    let run = Run::of(muster(&[&words[..], &network].concat()), "").await;
+    let run = Run::of(muster(&[&args[..], &network].concat()), "").await;
     assert_eq!(run.code, 64, "{run:?}");
-    let told = "profile disk-full mounts small disks";
-    assert!(run.stderr.contains(told), "{run:?}");
+    let message = "profile disk-full mounts small disks";
+    assert!(run.stderr.contains(message), "{run:?}");
     // Without explicit capabilities they are probed: without `unshare` there are none.
-    let mut bare = muster(&words);
+    let mut bare = muster(&args);
     bare.env("PATH", "");
     let run = Run::of(bare, "").await;
     assert_eq!(run.code, 64, "{run:?}");
     let tried = "cannot create network namespaces (`unshare`:";
     assert!(run.stderr.contains(tried), "{run:?}");
-    assert!(run.stderr.contains(told), "{run:?}");
+    assert!(run.stderr.contains(message), "{run:?}");
 }
 
 #[tokio::test]
-async fn a_profile_that_is_none_and_an_upgrade_from_nothing_are_refused() {
+async fn an_unknown_profile_and_an_upgrade_without_a_previous_program_are_refused() {
     let unknown = Run::of(muster(&["chaos", "run", "--profile", "nothing"]), "").await;
     assert_eq!(unknown.code, 64, "{unknown:?}");
     assert!(unknown.stderr.contains("leader-kill"), "{unknown:?}");
@@ -79,21 +79,21 @@ async fn a_profile_that_is_none_and_an_upgrade_from_nothing_are_refused() {
 }
 
 #[tokio::test]
-async fn a_form_that_a_sweep_does_not_have_is_refused_and_help_says_how_it_ends() {
+async fn an_unsupported_output_format_is_refused_and_help_lists_exit_codes() {
     let run = Run::of(muster(&["chaos", "sim", "-o", "json"]), "").await;
     assert_eq!(run.code, 64, "{run:?}");
     assert!(run.stderr.contains("-o supports only table"), "{run:?}");
-    for (command, words) in [
+    for (command, texts) in [
         ("sim", ["Exit codes: 0", "64 usage"]),
         ("run", ["invalid", "namespaces"]),
     ] {
         let run = Run::of(muster(&["chaos", command, "--help"]), "").await;
-        assert!(words.iter().all(|it| run.stdout.contains(it)), "{run:?}");
+        assert!(texts.iter().all(|it| run.stdout.contains(it)), "{run:?}");
     }
 }
 
 #[tokio::test]
-async fn what_is_neither_a_seed_nor_a_world_in_a_file_is_refused() {
+async fn an_argument_that_is_neither_a_seed_nor_a_world_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let odd = folder.path().join("odd.json");
     fs::write(&odd, "{}").unwrap();
@@ -101,8 +101,8 @@ async fn what_is_neither_a_seed_nor_a_world_in_a_file_is_refused() {
         for world in ["abc", "nosuch.json", "-1x"] {
             let run = Run::of(muster(&["chaos", command, "--", world]), "").await;
             assert_eq!(run.code, 64, "{run:?}");
-            let told = format!("{world} is neither a seed nor a file");
-            assert!(run.stderr.contains(&told), "{run:?}");
+            let message = format!("{world} is neither a seed nor a file");
+            assert!(run.stderr.contains(&message), "{run:?}");
         }
         let run = Run::of(muster(&["chaos", command, odd.to_str().unwrap()]), "").await;
         assert_eq!(run.code, 64, "{run:?}");

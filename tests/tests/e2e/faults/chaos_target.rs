@@ -57,7 +57,7 @@ pub(crate) async fn what_is_left(client: &Client) -> (Vec<String>, usize) {
 }
 
 #[tokio::test]
-async fn what_is_allowed_is_done_and_a_job_of_somebody_else_runs_on_undisturbed() {
+async fn allowed_faults_are_injected_and_a_foreign_job_runs_undisturbed() {
     let cluster = Cluster::start(SHAPE).await;
     let client = cluster.client().await;
     let (foreign, before) = foreign_job(&client).await;
@@ -79,7 +79,7 @@ async fn what_is_allowed_is_done_and_a_job_of_somebody_else_runs_on_undisturbed(
         "gpu-blocked,host-blocked,host-drained,jobs-cancelled,",
         "leadership-transferred,agent-frozen,replica-frozen"
     );
-    let words = [
+    let args = [
         "chaos",
         "run",
         "--target",
@@ -103,36 +103,36 @@ async fn what_is_allowed_is_done_and_a_job_of_somebody_else_runs_on_undisturbed(
         "-o",
         "json",
     ];
-    let run = cluster.muster(&[&words[..], &named, &rest].concat()).await;
+    let run = cluster.muster(&[&args[..], &named, &rest].concat()).await;
     assert_eq!(run.code, 0, "{run:?}");
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(
-        (&told["verdict"], &told["profile"]),
+        (&report["verdict"], &report["profile"]),
         (&"accepted".into(), &"target".into())
     );
-    let faults = told["faults"].as_array().unwrap();
-    assert_eq!(faults.len(), allowed.split(',').count(), "{told}");
-    assert!(faults.iter().all(|it| it["made"] == 1), "{told}");
-    assert_eq!(told["grounds"]["foreign_jobs"], 1, "{told}");
-    assert_eq!(told["grounds"]["foreign_displaced"], 0, "{told}");
+    let faults = report["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), allowed.split(',').count(), "{report}");
+    assert!(faults.iter().all(|it| it["made"] == 1), "{report}");
+    assert_eq!(report["grounds"]["foreign_jobs"], 1, "{report}");
+    assert_eq!(report["grounds"]["foreign_displaced"], 0, "{report}");
     is_untouched(&cluster, &client, (foreign, &before), &pids).await;
     assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
-    let report = std::fs::read_to_string(format!("{out}/report.md")).unwrap();
+    let page = std::fs::read_to_string(format!("{out}/report.md")).unwrap();
     assert!(
-        report.contains("every promise held") && report.contains("agent-frozen"),
-        "{report}"
+        page.contains("every promise held") && page.contains("agent-frozen"),
+        "{page}"
     );
 }
 
 #[tokio::test]
-async fn what_is_not_known_not_allowed_or_not_what_it_is_said_to_be_is_refused() {
+async fn unknown_disallowed_or_mismatching_targets_are_refused() {
     let target = ["chaos", "run", "--target", "127.0.0.1:1"];
-    let refused = async |words: &[&str], told: &[&str]| {
-        let run = Run::of(muster(words), "").await;
+    let refused = async |args: &[&str], messages: &[&str]| {
+        let run = Run::of(muster(args), "").await;
         assert_eq!(run.code, 64, "{run:?}");
-        assert!(told.iter().all(|it| run.stderr.contains(it)), "{run:?}");
+        assert!(messages.iter().all(|it| run.stderr.contains(it)), "{run:?}");
     };
-    let with = |words: &[&'static str]| [&target[..], words].concat();
+    let with = |args: &[&'static str]| [&target[..], args].concat();
     refused(
         &with(&["--allow", "disk-full"]),
         &["disk-full", "gpu-blocked", "agent-killed"],
@@ -165,12 +165,12 @@ async fn what_is_not_known_not_allowed_or_not_what_it_is_said_to_be_is_refused()
     refused(&with(&killed), &["gets a new id"]).await;
     refused(&["chaos", "run", "--allow", "gpu-blocked"], &["--target"]).await;
     let own = std::process::id().to_string();
-    let words = [
+    let args = [
         &target[..],
         &["--allow", "replica-frozen", "--replica-pid", &own],
     ]
     .concat();
-    let run = Run::of(muster(&words), "").await;
+    let run = Run::of(muster(&args), "").await;
     assert_eq!(run.code, 1, "{run:?}");
     assert!(
         run.stderr.contains("is not a `muster scheduler`"),

@@ -38,9 +38,9 @@ pub(crate) async fn played_with(trial: &str, more: &[&str]) -> Option<Value> {
     }
     let trainer = trainer_binary();
     let trainer = trainer.to_str().unwrap();
-    let words = ["chaos", "tasks", "--trial", trial, "--trainer", trainer];
-    let words = [&words[..], &["-o", "json"], more].concat();
-    let run = Run::of(muster(&words), "").await;
+    let args = ["chaos", "tasks", "--trial", trial, "--trainer", trainer];
+    let args = [&args[..], &["-o", "json"], more].concat();
+    let run = Run::of(muster(&args), "").await;
     assert_eq!(run.code, 0, "{run:?}");
     let folder = run.stderr.lines().find_map(folder_in).unwrap();
     assert!(!std::fs::exists(folder).unwrap(), "{folder} stays");
@@ -61,12 +61,8 @@ pub(crate) fn folder_in(line: &str) -> Option<&str> {
 
 #[tokio::test]
 async fn another_build_is_for_the_trial_of_an_upgrade_alone() {
-    let words = ["chaos", "tasks", "--trial", "stop-ignored"];
-    let run = Run::of(
-        muster(&[&words[..], &["--previous", "muster"]].concat()),
-        "",
-    )
-    .await;
+    let args = ["chaos", "tasks", "--trial", "stop-ignored"];
+    let run = Run::of(muster(&[&args[..], &["--previous", "muster"]].concat()), "").await;
     assert_eq!(run.code, 64, "{run:?}");
     assert!(run.stderr.contains("agent-upgraded"), "{run:?}");
 }
@@ -89,7 +85,7 @@ async fn a_training_that_is_preempted_while_the_leader_dies_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_training_on_a_host_that_is_cut_off_both_ways_goes_on_elsewhere_and_never_twice() {
+async fn a_training_on_an_isolated_host_continues_elsewhere_and_never_twice() {
     if let Some(row) = played("host-cut").await {
         assert_eq!(row["lived_at_once"], Value::Array(Vec::new()));
         assert!(row["attempts"].as_u64() > Some(1), "{row}");

@@ -38,7 +38,7 @@ async fn submit(client: &Client, script: &str, partition_grace_ms: u64) -> JobId
 }
 
 #[tokio::test]
-async fn tasks_go_on_without_their_agent_and_are_adopted() {
+async fn tasks_continue_without_their_agent_and_are_adopted() {
     let mut cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let counting = "i=0; while [ ! -e stop ]; do echo $((i=i+1)); sleep 0.05; done; exit 0";
@@ -86,7 +86,7 @@ async fn output_lines(client: &Client, job: JobId) -> usize {
 }
 
 #[tokio::test]
-async fn a_task_whose_end_no_agent_saw_is_reported_by_the_next() {
+async fn the_next_agent_reports_a_task_that_ended_while_none_ran() {
     let mut cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let job = submit(&client, "sleep 1; echo done; exit 7", 45_000).await;
@@ -142,7 +142,7 @@ async fn a_supervisor_without_an_agent_ends_its_task_with_the_lease() {
 }
 
 #[tokio::test]
-async fn a_dead_host_takes_everything_with_it_and_its_gang_starts_again_whole() {
+async fn a_gang_on_a_dead_host_is_restarted_completely() {
     let mut cluster = Cluster::start(Shape {
         workers: 3,
         ..ONE_WORKER

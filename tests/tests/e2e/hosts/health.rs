@@ -41,7 +41,7 @@ async fn eventually_has(cluster: &Cluster, component: &str, event: &str) -> Stri
 }
 
 #[tokio::test]
-async fn a_gpu_with_an_xid_is_blocked_repaired_checked_and_given_out_again() {
+async fn a_gpu_with_an_xid_is_blocked_repaired_checked_and_returned_to_service() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     set_short_waits(&cluster).await;
@@ -55,8 +55,8 @@ async fn a_gpu_with_an_xid_is_blocked_repaired_checked_and_given_out_again() {
     let (host, gpu) = (&before.tasks[0].host, &before.tasks[0].gpus[0]);
     // A component that never failed has an empty history, and an unknown one has none.
     for component in [host, gpu, &format!("{host}:0")] {
-        let words = ["health", "history", component, "-o", "json"];
-        let history = cluster.muster(&words).await.json();
+        let args = ["health", "history", component, "-o", "json"];
+        let history = cluster.muster(&args).await.json();
         assert_eq!(history["changes"], json!([]), "{component}: {history}");
     }
     for component in ["nowhere", "nowhere:0", &format!("{host}:77")] {
@@ -100,7 +100,7 @@ async fn a_gpu_with_an_xid_is_blocked_repaired_checked_and_given_out_again() {
 }
 
 #[tokio::test]
-async fn a_drill_goes_through_the_doors_of_a_real_fault() {
+async fn an_injected_fault_is_handled_like_a_real_one() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     set_short_waits(&cluster).await;
@@ -110,12 +110,12 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
         .unwrap();
     let (first, other) = (&gpus[0], gpus.iter().find(|gpu| gpu.host != gpus[0].host));
     let (first, other) = (first.clone(), other.unwrap().clone());
-    let inject = async |words: &[&str]| {
-        let words: Vec<&str> = ["chaos", "inject"].iter().chain(words).copied().collect();
-        cluster.muster(&words).await
+    let inject = async |args: &[&str]| {
+        let args: Vec<&str> = ["chaos", "inject"].iter().chain(args).copied().collect();
+        cluster.muster(&args).await
     };
-    let inject_well = async |words: &[&str]| {
-        let run = inject(words).await;
+    let inject_well = async |args: &[&str]| {
+        let run = inject(args).await;
         assert_eq!(run.code, 0, "{run:?}");
     };
     // By location: a reading that blocks the GPU at once and ends when it is read differently.
@@ -142,7 +142,7 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
     assert!(unknown.stderr.contains("nowhere"), "{unknown:?}");
     let wrong = inject(&["reading", &place, "gpu_reset_required", "required"]).await;
     assert_eq!(wrong.code, 64, "{wrong:?}");
-    for (rule, figure, told) in [
+    for (rule, figure, message) in [
         ("gpu_reset", "required=1", "unknown rule `gpu_reset`"),
         ("gpu_reset_required", "needed=1", "it has required"),
         (
@@ -153,7 +153,7 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
     ] {
         let wrong = inject(&["reading", &place, rule, figure]).await;
         assert_ne!(wrong.code, 0, "{wrong:?}");
-        assert!(wrong.stderr.contains(told), "{wrong:?}");
+        assert!(wrong.stderr.contains(message), "{wrong:?}");
     }
     // A finding about a rack is reported by its hosts.
     inject_well(&["reading", &first.host, "power_brake", "braked=1"]).await;
@@ -162,14 +162,14 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
 }
 
 /// Sets rules, and waits until a leader reports them as active.
-async fn set_rules(cluster: &Cluster, words: &[&str], expected: &str) {
-    let applied = cluster.muster(words).await;
+async fn set_rules(cluster: &Cluster, args: &[&str], expected: &str) {
+    let applied = cluster.muster(args).await;
     assert_eq!(applied.code, 0, "{applied:?}");
     assert_eq!(cluster.muster(&["health", "rules"]).await.ok(), expected);
 }
 
 #[tokio::test]
-async fn what_ships_is_in_the_log_and_what_somebody_wrote_outlives_leaders() {
+async fn shipped_rules_are_replicated_and_custom_ones_survive_failovers() {
     let mut cluster = Cluster::start(Shape {
         replicas: 3,
         ..TWO_WORKERS
@@ -206,11 +206,11 @@ async fn what_ships_is_in_the_log_and_what_somebody_wrote_outlives_leaders() {
 }
 
 #[tokio::test]
-async fn a_rule_file_that_is_wrong_is_refused_at_its_line_and_changes_nothing() {
+async fn an_invalid_rule_file_is_refused_at_its_line_and_changes_nothing() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let file = cluster.write("rules.toml", "format = 1\n\n[odd]\ncomponent = \"board\"\n");
-    let words = ["health", "apply", file.to_str().unwrap()];
-    let refused = cluster.muster(&words).await;
+    let args = ["health", "apply", file.to_str().unwrap()];
+    let refused = cluster.muster(&args).await;
     assert_eq!(refused.code, 64, "{refused:?}");
     assert!(refused.stderr.contains("line 4") && refused.stderr.contains("gpu, nic, host"));
     let rules = cluster.muster(&["health", "rules"]).await.ok();
@@ -221,7 +221,7 @@ async fn a_rule_file_that_is_wrong_is_refused_at_its_line_and_changes_nothing() 
 }
 
 #[tokio::test]
-async fn a_ticket_is_opened_once_for_what_only_a_person_gives_back() {
+async fn a_ticket_is_opened_once_for_hardware_that_only_a_person_can_return() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     set_short_waits(&cluster).await;
@@ -234,10 +234,10 @@ async fn a_ticket_is_opened_once_for_what_only_a_person_gives_back() {
     let wrong = [&wrong[..], &["miscompares=3"]].concat();
     assert_eq!(cluster.muster(&wrong).await.code, 0);
     eventually_has(&cluster, gpu, "condemn").await;
-    let told = cluster.write("told", "");
+    let tickets = cluster.write("tickets", "");
     let seen = cluster.write("seen", "");
-    let script = format!("echo $MUSTER_TICKET $MUSTER_PHASE >> {}", told.display());
-    let words = [
+    let script = format!("echo $MUSTER_TICKET $MUSTER_PHASE >> {}", tickets.display());
+    let args = [
         "health",
         "tickets",
         "--once",
@@ -245,8 +245,8 @@ async fn a_ticket_is_opened_once_for_what_only_a_person_gives_back() {
         seen.to_str().unwrap(),
     ];
     let open = async |script: &str| {
-        let words = [&words[..], &["--", "sh", "-c", script]].concat();
-        cluster.muster(&words).await
+        let args = [&args[..], &["--", "sh", "-c", script]].concat();
+        cluster.muster(&args).await
     };
     let failed = open("exit 7").await;
     assert_eq!(failed.code, 1, "{failed:?}");
@@ -254,14 +254,14 @@ async fn a_ticket_is_opened_once_for_what_only_a_person_gives_back() {
     for _ in 0..2 {
         let opened = open(&script).await;
         assert_eq!(opened.code, 0, "{opened:?}");
-        let told = std::fs::read_to_string(&told).unwrap();
-        let lines: Vec<&str> = told.lines().collect();
+        let tickets = std::fs::read_to_string(&tickets).unwrap();
+        let lines: Vec<&str> = tickets.lines().collect();
         let [line] = lines[..] else {
-            unreachable!("one ticket: {told}")
+            unreachable!("one ticket: {tickets}")
         };
         assert!(
             line.starts_with(gpu.as_str()) && line.ends_with(" rma"),
-            "{told}"
+            "{tickets}"
         );
     }
     let unblocked = cluster.muster(&["unblock-gpu", gpu]).await;

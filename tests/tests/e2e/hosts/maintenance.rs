@@ -10,30 +10,30 @@ const TWO_WORKERS: Shape = Shape {
 };
 
 /// Plans maintenance, once all replicas are known to read that.
-async fn plan(cluster: &Cluster, words: &[&str]) -> String {
+async fn plan(cluster: &Cluster, args: &[&str]) -> String {
     eventually("the maintenance is planned", async || {
-        let run = cluster.muster(words).await;
+        let run = cluster.muster(args).await;
         (run.code == 0).then_some(run.stdout)
     })
     .await
 }
 
-fn is_refused(run: &Run, code: i32, told: &str) {
+fn is_refused(run: &Run, code: i32, message: &str) {
     assert_eq!(run.code, code, "{run:?}");
-    assert!(run.stderr.contains(told), "{run:?}");
+    assert!(run.stderr.contains(message), "{run:?}");
 }
 
 #[tokio::test]
-async fn a_host_is_drained_when_its_maintenance_begins_and_comes_back_by_itself() {
+async fn a_host_is_drained_when_its_maintenance_begins_and_returns_by_itself() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     let job = submit(&client, with_gpus(shell("sleep 1000"), 1)).await;
     let before = only_attempt(&client, job).await;
     let host = before.tasks[0].host.clone();
     let window = ["host", "drain", &host, "--reason", "driver 580", "--at"];
-    let words = [&window[..], &["8s", "--expires", "6s", "--grace", "2s"]].concat();
-    let told = plan(&cluster, &words).await;
-    assert!(told.contains("to be drained in"), "{told}");
+    let args = [&window[..], &["8s", "--expires", "6s", "--grace", "2s"]].concat();
+    let message = plan(&cluster, &args).await;
+    assert!(message.contains("to be drained in"), "{message}");
     let listed = cluster.muster(&["host", "list", &host]).await.ok();
     assert!(
         listed.contains("to be blocked in") && listed.contains("driver 580"),
@@ -67,14 +67,14 @@ async fn a_host_is_drained_when_its_maintenance_begins_and_comes_back_by_itself(
         (job.phase() == v1::JobPhase::Succeeded).then_some(())
     })
     .await;
-    let words = ["host", "list", &host, "--output", "json"];
-    let listed = cluster.muster(&words).await.json();
+    let args = ["host", "list", &host, "--output", "json"];
+    let listed = cluster.muster(&args).await.json();
     assert_eq!(listed["hosts"][0]["block"], serde_json::Value::Null);
     assert_eq!(listed["hosts"][0]["planned"], serde_json::Value::Null);
 }
 
 #[tokio::test]
-async fn what_is_planned_is_cancelled_by_its_own_word_and_nonsense_is_refused() {
+async fn a_planned_block_is_cancelled_and_invalid_plans_are_refused() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     let (_, hosts) = client
@@ -83,20 +83,20 @@ async fn what_is_planned_is_cancelled_by_its_own_word_and_nonsense_is_refused() 
         .unwrap();
     let host = hosts[0].name.clone();
     let block = |rest: &[&'static str]| {
-        let words = ["block-host", &host, "--reason", "riser"].map(str::to_owned);
-        let rest = rest.iter().map(|word| (*word).to_owned());
-        words.into_iter().chain(rest).collect::<Vec<String>>()
+        let args = ["block-host", &host, "--reason", "riser"].map(str::to_owned);
+        let rest = rest.iter().map(|argument| (*argument).to_owned());
+        args.into_iter().chain(rest).collect::<Vec<String>>()
     };
-    let run = async |words: Vec<String>| {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        cluster.muster(&words).await
+    let run = async |args: Vec<String>| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        cluster.muster(&args).await
     };
-    for (rest, told) in [
+    for (rest, message) in [
         (&["--at", "2020-01-01T00:00:00Z"][..], "is in the past"),
         (&["--at", "tomorrow"], "neither an instant"),
         (&["--notice", "1h"], "--at"),
     ] {
-        is_refused(&run(block(rest)).await, 64, told);
+        is_refused(&run(block(rest)).await, 64, message);
     }
     let drain = ["host", "drain", &host, "--reason", "x", "--at", "1h"];
     let waits = cluster.muster(&[&drain[..], &["--wait"]].concat()).await;
@@ -116,9 +116,9 @@ async fn what_is_planned_is_cancelled_by_its_own_word_and_nonsense_is_refused() 
     let cancel = ["unblock-host", &host, "--planned"];
     let nothing = cluster.muster(&cancel).await;
     is_refused(&nothing, 1, "no block of host");
-    let words = block(&["--at", "3d"]);
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    plan(&cluster, &words).await;
+    let args = block(&["--at", "3d"]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    plan(&cluster, &args).await;
     let not_yet = cluster.muster(&["unblock-host", &host]).await;
     is_refused(&not_yet, 1, "is not blocked");
     let cancelled = cluster.muster(&cancel).await.ok();
@@ -126,7 +126,7 @@ async fn what_is_planned_is_cancelled_by_its_own_word_and_nonsense_is_refused() 
 }
 
 #[tokio::test]
-async fn a_block_drains_a_gpu_and_what_runs_beside_it_goes_on() {
+async fn a_block_drains_a_gpu_while_tasks_beside_it_continue() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     let leaves = submit(&client, with_gpus(shell("sleep 1000"), 1)).await;
@@ -135,7 +135,7 @@ async fn a_block_drains_a_gpu_and_what_runs_beside_it_goes_on() {
     let beside = only_attempt(&client, stays).await;
     let gpu = before.tasks[0].gpus[0].clone();
     let block = ["block-gpu", &gpu, "--reason", "riser"];
-    for (rest, told) in [
+    for (rest, message) in [
         (&["--deadline", "10s"][..], "--drain"),
         (
             &["--drain", "--expires", "10s"],
@@ -143,7 +143,7 @@ async fn a_block_drains_a_gpu_and_what_runs_beside_it_goes_on() {
         ),
     ] {
         let run = cluster.muster(&[&block[..], rest].concat()).await;
-        is_refused(&run, 64, told);
+        is_refused(&run, 64, message);
     }
     let drain = [&block[..], &["--drain", "--deadline", "20s"]].concat();
     let looked = cluster.muster(&[&drain[..], &["--dry-run"]].concat()).await;
@@ -152,8 +152,8 @@ async fn a_block_drains_a_gpu_and_what_runs_beside_it_goes_on() {
         looked.contains("would be drained") && looked.contains("1 job moved away"),
         "{looked}"
     );
-    let told = cluster.muster(&drain).await.ok();
-    assert!(told.contains("draining: 1 GPU"), "{told}");
+    let message = cluster.muster(&drain).await.ok();
+    assert!(message.contains("draining: 1 GPU"), "{message}");
     let moved = eventually("the task has moved", async || {
         let known = client
             .get_job(leaves, 1, v1::Consistency::Linearizable)

@@ -32,7 +32,7 @@ fn setting<'a>(unit: &'a str, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn systemd_takes_the_units_without_a_word() {
+fn systemd_verifies_the_units_without_warnings() {
     if Command::new("systemd-analyze")
         .arg("--version")
         .output()
@@ -55,24 +55,28 @@ fn systemd_takes_the_units_without_a_word() {
             .arg(&copy)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&verified.stderr);
-        assert!(verified.status.success(), "{}: {said}", unit.display());
-        assert_eq!(said, "", "{}", unit.display());
+        let stderr = String::from_utf8_lossy(&verified.stderr);
+        assert!(verified.status.success(), "{}: {stderr}", unit.display());
+        assert_eq!(stderr, "", "{}", unit.display());
     }
 }
 
 #[test]
-fn units_start_what_the_program_knows() {
+fn units_start_the_program_with_valid_arguments() {
     for unit in units() {
         let text = fs::read_to_string(&unit).unwrap();
         let start = setting(&text, "ExecStart").unwrap();
-        let words = start.strip_prefix(PROGRAM).unwrap().split_whitespace();
-        let words = words.map(|word| word.replace("%S", "/nowhere").replace("/etc", "/nowhere"));
-        let ran = Command::new(muster_binary()).args(words).output().unwrap();
-        let said = String::from_utf8_lossy(&ran.stderr);
+        let args = start.strip_prefix(PROGRAM).unwrap().split_whitespace();
+        let args = args.map(|argument| {
+            argument
+                .replace("%S", "/nowhere")
+                .replace("/etc", "/nowhere")
+        });
+        let ran = Command::new(muster_binary()).args(args).output().unwrap();
+        let stderr = String::from_utf8_lossy(&ran.stderr);
         // It got as far as the settings, which do not exist.
-        assert!(said.contains("/nowhere/muster/"), "{said}");
-        assert!(!said.contains("Usage"), "{said}");
+        assert!(stderr.contains("/nowhere/muster/"), "{stderr}");
+        assert!(!stderr.contains("Usage"), "{stderr}");
     }
 }
 
@@ -93,7 +97,7 @@ fn stopping_the_agent_stops_the_agent_alone() {
 /// under the default lease are asked to stop, which happens after 20 s (`docs/operations.md`); a heartbeat
 /// may be 5 s old by then, and starting takes time.
 #[test]
-fn units_wait_to_be_told_and_not_for_long() {
+fn units_notify_systemd_and_have_a_watchdog() {
     for unit in units() {
         let text = fs::read_to_string(&unit).unwrap();
         assert_eq!(setting(&text, "Type"), Some("notify"));
@@ -111,14 +115,14 @@ fn enabled_units_start_on_boot() {
 }
 
 /// Maximum wait for a notification of a service.
-const WORD_TIMEOUT: Duration = Duration::from_secs(30);
+const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The value of a unit's `WatchdogSec=3s` that the service gets, in microseconds.
 const PATIENCE_MICROS: &str = "3000000";
 
 /// A service that uses this test as its systemd. It ends when it is dropped.
 struct Service {
     child: Child,
-    ear: UnixDatagram,
+    socket: UnixDatagram,
     metrics: String,
     _ports: ReservedAddresses,
     _folder: TempDir,
@@ -127,16 +131,16 @@ struct Service {
 impl Service {
     fn start(role: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("notify");
-        let ear = UnixDatagram::bind(&socket).unwrap();
-        ear.set_read_timeout(Some(WORD_TIMEOUT)).unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(NOTIFICATION_TIMEOUT)).unwrap();
         let ports = ReservedAddresses::draw(1).unwrap();
         let metrics = ports.addresses()[0].to_string();
         let child = Command::new(muster_binary())
             .args([role, "--metrics-listen", &metrics, "--data-dir"])
             .arg(folder.path().join("data"))
             .args(arguments)
-            .env("NOTIFY_SOCKET", &socket)
+            .env("NOTIFY_SOCKET", &path)
             .env("WATCHDOG_USEC", PATIENCE_MICROS)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -145,7 +149,7 @@ impl Service {
             .unwrap();
         Self {
             child,
-            ear,
+            socket,
             metrics,
             _ports: ports,
             _folder: folder,
@@ -153,14 +157,14 @@ impl Service {
     }
 
     /// The next notification with this beginning.
-    fn hear(&self, beginning: &str) -> String {
+    fn receive(&self, beginning: &str) -> String {
         let mut bytes = [0u8; 256];
         loop {
-            let count = self.ear.recv(&mut bytes);
+            let count = self.socket.recv(&mut bytes);
             let count = count.unwrap_or_else(|error| panic!("no {beginning}: {error}"));
-            let words = String::from_utf8(bytes[..count].to_vec()).unwrap();
-            if words.starts_with(beginning) {
-                return words;
+            let notification = String::from_utf8(bytes[..count].to_vec()).unwrap();
+            if notification.starts_with(beginning) {
+                return notification;
             }
         }
     }
@@ -181,21 +185,21 @@ impl Drop for Service {
 }
 
 #[tokio::test]
-async fn a_replica_tells_systemd_that_it_serves_lives_and_stops() {
+async fn a_replica_notifies_systemd_of_readiness_liveness_and_stop() {
     let reserved = ReservedAddresses::draw(1).unwrap();
     let address = reserved.addresses()[0].to_string();
     let peers = format!("1={address}");
     let mut replica = Service::start("scheduler", &["--listen", &address, "--peers", &peers]);
-    replica.hear("READY=1");
+    replica.receive("READY=1");
     // It served before it notified.
     let lives = page(&replica.metrics, "/livez").await.unwrap();
     assert_eq!(lives, "ok\n");
-    replica.hear("STATUS=leads in term");
-    replica.hear("WATCHDOG=1");
+    replica.receive("STATUS=leads in term");
+    replica.receive("WATCHDOG=1");
     let ready = page(&replica.metrics, "/readyz").await.unwrap();
     assert_eq!(ready, "ok\n");
     replica.terminate();
-    replica.hear("STOPPING=1");
+    replica.receive("STOPPING=1");
     let ended = replica.child.wait().unwrap();
     assert!(ended.success(), "{ended}");
 }
@@ -211,8 +215,8 @@ async fn a_replica_without_a_majority_is_up_and_not_ready() {
     let address = address.to_string();
     let peers = format!("1={address},2={second},3={third}");
     let replica = Service::start("scheduler", &["--listen", &address, "--peers", &peers]);
-    replica.hear("READY=1");
-    replica.hear("STATUS=knows no leader");
+    replica.receive("READY=1");
+    replica.receive("STATUS=knows no leader");
     let lives = page(&replica.metrics, "/livez").await.unwrap();
     assert_eq!(lives, "ok\n");
     let ready = page(&replica.metrics, "/readyz").await.unwrap();
@@ -229,8 +233,8 @@ async fn an_agent_is_up_without_a_leader_and_ready_with_one() {
         "worker",
         &[&["--schedulers", &address], &alone[..]].concat(),
     );
-    agent.hear("READY=1");
-    agent.hear("WATCHDOG=1");
+    agent.receive("READY=1");
+    agent.receive("WATCHDOG=1");
     let ready = page(&agent.metrics, "/readyz").await.unwrap();
     assert_eq!(ready, "the worker has no session with a leader\n");
 

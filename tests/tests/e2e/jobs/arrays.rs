@@ -42,7 +42,7 @@ async fn submit_array(cluster: &Cluster) -> JobId {
 }
 
 #[tokio::test]
-async fn an_array_runs_every_index_once_and_never_more_at_once_than_it_says() {
+async fn an_array_runs_every_index_once_and_respects_its_limit_of_running_tasks() {
     let cluster = Cluster::start(Shape {
         replicas: 1,
         ..Shape::default()

@@ -44,7 +44,7 @@ async fn still_works(client: &Client, jobs: &[JobId]) {
 }
 
 #[tokio::test]
-async fn malformed_job_files_are_told_with_line_and_field() {
+async fn errors_in_job_files_name_line_and_field() {
     let (cluster, client) = cluster().await;
     let kept = client.submit_job(shell("exit 0")).await.unwrap().job;
     let help = " help: nothing was submitted; docs/job-file.md describes the format\n";
@@ -162,7 +162,7 @@ async fn specifications_over_a_limit_are_refused_with_the_limit() {
 }
 
 #[tokio::test]
-async fn an_unknown_queue_is_named_with_the_way_out() {
+async fn an_unknown_queue_is_named_with_a_hint() {
     let (cluster, client) = cluster().await;
     let mut spec = shell("exit 0");
     spec.queue = Some("nope".to_owned());
@@ -199,10 +199,10 @@ async fn jobs_of_one_name_are_two_and_requests_of_one_id_are_one() {
     assert_ne!(first.job, second.job);
 
     let id = "6f1c2f0e-0000-4000-8000-000000000001";
-    let words = ["job", "submit", "--request-id", id, "-o", "json", "--"];
+    let args = ["job", "submit", "--request-id", id, "-o", "json", "--"];
     let submit = async |command: &str| {
-        let words: Vec<&str> = words.iter().copied().chain([command]).collect();
-        cluster.muster(&words).await
+        let args: Vec<&str> = args.iter().copied().chain([command]).collect();
+        cluster.muster(&args).await
     };
     let once = submit("true").await.json();
     let again = submit("true").await.json();
@@ -220,7 +220,7 @@ async fn jobs_of_one_name_are_two_and_requests_of_one_id_are_one() {
 }
 
 #[tokio::test]
-async fn cancelling_what_has_ended_or_never_was_is_refused() {
+async fn cancelling_an_ended_or_unknown_job_is_refused() {
     let (cluster, client) = cluster().await;
     let job = client.submit_job(shell("exit 0")).await.unwrap().job;
     client.wait_job(job).await.unwrap();

@@ -43,9 +43,9 @@ async fn cluster(podman: &Podman) -> Cluster {
 
 /// Submits a shell script in a container by the command line.
 async fn submit(cluster: &Cluster, script: &str) -> JobId {
-    let words = [&SUBMIT[..], &["name", "--", "sh", "-c", script]].concat();
+    let args = [&SUBMIT[..], &["name", "--", "sh", "-c", script]].concat();
     let id = eventually("the job is accepted", async || {
-        let run = cluster.muster(&words).await;
+        let run = cluster.muster(&args).await;
         (run.code == 0).then_some(run.stdout)
     })
     .await;
@@ -112,7 +112,7 @@ async fn a_job_runs_in_a_container_and_is_read_entered_and_cancelled() {
 }
 
 #[tokio::test]
-async fn a_container_ends_as_its_program_does_and_an_image_that_is_not_there_says_so() {
+async fn a_container_ends_as_its_program_does_and_a_missing_image_is_named() {
     let Some(podman) = Podman::start() else {
         return;
     };
@@ -126,7 +126,7 @@ async fn a_container_ends_as_its_program_does_and_an_image_that_is_not_there_say
     assert!(shown.contains("exit code 3"), "{shown}");
     expect_nothing_left(&cluster, &podman, job).await;
 
-    let words = [
+    let args = [
         "job",
         "submit",
         "--image",
@@ -137,7 +137,7 @@ async fn a_container_ends_as_its_program_does_and_an_image_that_is_not_there_say
         "name",
     ];
     let id = cluster
-        .muster(&[&words[..], &["--", "true"]].concat())
+        .muster(&[&args[..], &["--", "true"]].concat())
         .await
         .ok();
     let why = eventually("the engine's word", async || {

@@ -59,15 +59,16 @@ async fn history(client: &Client, job: JobId) -> Vec<Kind> {
 }
 
 /// Values of a variable printed by a member: `RANK=1` and the like.
-fn said<'a>(lines: &'a [String], name: &str) -> Vec<&'a str> {
-    let said = lines.iter().filter_map(|line| line.split_once('='));
-    said.filter(|(key, _)| *key == name)
+fn values_of<'a>(lines: &'a [String], name: &str) -> Vec<&'a str> {
+    let pairs = lines.iter().filter_map(|line| line.split_once('='));
+    pairs
+        .filter(|(key, _)| *key == name)
         .map(|(_, value)| value)
         .collect()
 }
 
 #[tokio::test]
-async fn all_members_are_prepared_before_any_begins_and_know_where_to_meet() {
+async fn all_members_are_prepared_before_any_starts_and_know_the_rendezvous_address() {
     let cluster = Cluster::start(THREE_WORKERS).await;
     let client = cluster.client().await;
     let folder = cluster.write("out", "");
@@ -100,14 +101,14 @@ async fn all_members_are_prepared_before_any_begins_and_know_where_to_meet() {
             text.lines().map(str::to_owned).collect::<Vec<_>>()
         })
         .collect();
-    assert_eq!(said(&lines, "RANK"), ["0", "1", "2"]);
-    assert_eq!(said(&lines, "NODE_RANK"), ["0", "1", "2"]);
-    assert_eq!(said(&lines, "WORLD_SIZE"), ["3", "3", "3"]);
+    assert_eq!(values_of(&lines, "RANK"), ["0", "1", "2"]);
+    assert_eq!(values_of(&lines, "NODE_RANK"), ["0", "1", "2"]);
+    assert_eq!(values_of(&lines, "WORLD_SIZE"), ["3", "3", "3"]);
     let Kind::GangReleased(event) = &kinds[released] else {
         unreachable!("its position was requested");
     };
     let port = event.master_port.to_string();
-    assert_eq!(said(&lines, "MASTER_PORT"), [&*port, &*port, &*port]);
+    assert_eq!(values_of(&lines, "MASTER_PORT"), [&*port, &*port, &*port]);
     let hosts = std::fs::read_to_string(folder.join("hosts")).unwrap();
     assert_eq!(hosts.lines().count(), 3, "{hosts}");
     assert!(
@@ -155,8 +156,8 @@ async fn gangs_of_64_tasks_over_8_workers_are_assembled_one_after_the_other() {
         assert!(attempt.placed_at_ms <= released && released <= running_at_ms);
         let took_ms = running_at_ms - attempt.placed_at_ms;
         // Bypasses the capture of test output: meant for readers of the test's output.
-        let told = format!("gang {number} of 64 tasks ran {took_ms} ms after its allocation\n");
-        std::io::stderr().write_all(told.as_bytes()).unwrap();
+        let message = format!("gang {number} of 64 tasks ran {took_ms} ms after its allocation\n");
+        std::io::stderr().write_all(message.as_bytes()).unwrap();
         assert!(took_ms <= ASSEMBLY_MS_MAX, "{took_ms} ms");
     }
 }
@@ -183,7 +184,7 @@ async fn members_that_cannot_be_prepared_fail_the_start_and_are_not_charged() {
 }
 
 #[tokio::test]
-async fn a_gang_may_begin_one_by_one() {
+async fn a_gang_without_a_barrier_starts_its_members_independently() {
     let cluster = Cluster::start(THREE_WORKERS).await;
     let client = cluster.client().await;
     let mut spec = gang("true");
@@ -207,7 +208,7 @@ fn life(folder: &Path, rank: u32) -> Option<(u64, i32)> {
 }
 
 #[tokio::test]
-async fn a_member_is_replaced_while_the_others_go_on_also_over_the_death_of_the_leader() {
+async fn a_member_is_replaced_while_the_others_continue_also_over_a_failover() {
     let mut cluster = Cluster::start(Shape {
         replicas: 3,
         workers: 4,
@@ -327,7 +328,7 @@ async fn use_hosts_of_different_addresses(cluster: &mut Cluster, client: &Client
 }
 
 #[tokio::test]
-async fn survivors_learn_where_a_new_member_is() {
+async fn survivors_learn_the_address_of_a_new_member() {
     let mut cluster = Cluster::start(Shape {
         workers: 1,
         ..THREE_WORKERS
@@ -339,7 +340,7 @@ async fn survivors_learn_where_a_new_member_is() {
     let folder = folder.parent().unwrap().to_owned();
     let script = format!(
         "if [ $RANK = 0 ]; then
-             {} task watch --gang -o json > FOLDER/heard.new && mv FOLDER/heard.new FOLDER/heard &
+             {} task watch --gang -o json > FOLDER/message.new && mv FOLDER/message.new FOLDER/message &
              while :; do cp $MUSTER_HOSTFILE FOLDER/hosts; sleep 0.05; done &
          fi
          {LIVES}",
@@ -361,7 +362,7 @@ async fn survivors_learn_where_a_new_member_is() {
             .collect()
     };
     let before = hosts_of_gang(&folder, |hosts| *hosts == expected(&attempt)).await;
-    assert!(!folder.join("heard").exists());
+    assert!(!folder.join("message").exists());
 
     let second = eventually("the second member", async || life(&folder, 1)).await;
     kill(second.1);
@@ -373,20 +374,20 @@ async fn survivors_learn_where_a_new_member_is() {
     })
     .await;
     assert_eq!((now.epoch, expected(&now)), (attempt.epoch, after));
-    let heard = eventually("the notification of it", async || {
-        std::fs::read_to_string(folder.join("heard")).ok()
+    let notification = eventually("the notification of the replacement", async || {
+        std::fs::read_to_string(folder.join("message")).ok()
     })
     .await;
-    let heard: serde_json::Value = serde_json::from_str(&heard).unwrap();
-    assert_eq!(heard["master_addr"], *before[0]);
+    let notification: serde_json::Value = serde_json::from_str(&notification).unwrap();
+    assert_eq!(notification["master_addr"], *before[0]);
     std::fs::write(folder.join("done"), "").unwrap();
 }
 
 /// The lines that a task's control socket sends to a watcher of its gang.
 async fn watch_gang(socket: &str) -> Lines<BufReader<UnixStream>> {
     let mut stream = UnixStream::connect(socket).await.unwrap();
-    let word = b"{\"op\":\"watch\",\"gang\":true}\n";
-    stream.write_all(word).await.unwrap();
+    let request = b"{\"op\":\"watch\",\"gang\":true}\n";
+    stream.write_all(request).await.unwrap();
     let mut lines = BufReader::new(stream).lines();
     let answer = lines.next_line().await.unwrap();
     assert_eq!(answer.as_deref(), Some("{\"ok\":true}"));
@@ -394,7 +395,7 @@ async fn watch_gang(socket: &str) -> Lines<BufReader<UnixStream>> {
 }
 
 #[tokio::test]
-async fn survivors_hear_once_where_a_new_rank_0_is() {
+async fn survivors_are_notified_once_of_the_address_of_a_new_rank_0() {
     let mut cluster = Cluster::start(Shape {
         workers: 1,
         ..THREE_WORKERS
@@ -438,16 +439,16 @@ async fn survivors_hear_once_where_a_new_rank_0_is() {
     .await;
     let meets = std::fs::read_to_string(folder.join(format!("meets-0-{}", successor.0))).unwrap();
     let (address, port) = meets.trim().split_once(' ').unwrap();
-    let mut heard = Vec::new();
-    let word = tokio::time::timeout(Duration::from_secs(30), lines.next_line()).await;
-    heard.extend(word.expect("the notification of it").unwrap());
+    let mut notifications = Vec::new();
+    let first = tokio::time::timeout(Duration::from_secs(30), lines.next_line()).await;
+    notifications.extend(first.expect("the notification of it").unwrap());
     // The lines until the end show that there was no other notification.
     std::fs::write(folder.join("done"), "").unwrap();
     client.wait_job(job).await.unwrap();
     while let Ok(Some(line)) = lines.next_line().await {
-        heard.push(line);
+        notifications.push(line);
     }
     let expected = format!(r#"{{"gang":{{"master_addr":"{address}","master_port":{port}}}}}"#);
     let story = cluster.muster(&["job", "events", &job.to_string()]).await;
-    assert_eq!(heard, [expected], "{}", story.stdout);
+    assert_eq!(notifications, [expected], "{}", story.stdout);
 }

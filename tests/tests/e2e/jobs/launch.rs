@@ -40,8 +40,8 @@ async fn run(cluster: &Cluster, file: &Path, tasks: u32) -> Vec<String> {
     let client = cluster.client().await;
     // Until all replicas are known to be of this build, gangs start one by one.
     let submitted = eventually("the job is submitted", async || {
-        let words = ["job", "submit", "-f", file.to_str().unwrap(), "-o", "name"];
-        let run = cluster.muster(&words).await;
+        let args = ["job", "submit", "-f", file.to_str().unwrap(), "-o", "name"];
+        let run = cluster.muster(&args).await;
         run.ok().trim().parse().ok().map(JobId)
     })
     .await;
@@ -49,8 +49,8 @@ async fn run(cluster: &Cluster, file: &Path, tasks: u32) -> Vec<String> {
     let mut printed = Vec::new();
     for task in 0..tasks {
         let (job, task) = (submitted.to_string(), task.to_string());
-        let words = ["job", "logs", &job, "--task", &task];
-        printed.push(cluster.muster(&words).await.ok());
+        let args = ["job", "logs", &job, "--task", &task];
+        printed.push(cluster.muster(&args).await.ok());
     }
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{printed:?}");
     printed
@@ -136,8 +136,8 @@ server = socket.create_server(("127.0.0.1", 0))
 threading.Thread(target=launch.serve, args=(server, members), daemon=True).start()
 connect = lambda: socket.create_connection(server.getsockname())
 silent = connect()
-for words in [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\xff\xfe\n", b"7\n", b"{}\n"]:
-    connect().sendall(words)
+for data in [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\xff\xfe\n", b"7\n", b"{}\n"]:
+    connect().sendall(data)
 member = connect()
 launch.say(member, member=1)
 members.get(1)
@@ -145,7 +145,7 @@ print("the member is known")
 "#;
 
 #[test]
-fn strangers_at_the_port_of_mpirun_hold_up_nobody() {
+fn unknown_connections_to_the_port_of_mpirun_delay_no_member() {
     if !answers("python3", &["--version"]) {
         return skip("python3 is not installed");
     }

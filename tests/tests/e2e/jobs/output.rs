@@ -41,12 +41,12 @@ const REPLICATED: Shape = Shape {
 };
 
 /// The command line with the job's number inserted.
-async fn muster(cluster: &Cluster, job: &str, words: &[&str]) -> muster_tests::Run {
-    let words: Vec<&str> = words
+async fn muster(cluster: &Cluster, job: &str, args: &[&str]) -> muster_tests::Run {
+    let args: Vec<&str> = args
         .iter()
         .map(|word| if *word == "JOB" { job } else { word })
         .collect();
-    cluster.muster(&words).await
+    cluster.muster(&args).await
 }
 
 #[tokio::test]
@@ -67,8 +67,8 @@ async fn output_is_read_by_stream_attempt_time_and_task() {
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{ended:?}");
     let job = id.to_string();
     let logs = async |more: &[&str]| {
-        let words = [&["job", "logs", "JOB"], more].concat();
-        muster(&cluster, &job, &words).await
+        let args = [&["job", "logs", "JOB"], more].concat();
+        muster(&cluster, &job, &args).await
     };
     assert_eq!(logs(&[]).await.ok(), "out 2 0\nerr\nlast\n");
     assert_eq!(logs(&["--attempt", "1"]).await.ok(), "out 1 0\nerr\nlast\n");
@@ -94,9 +94,9 @@ async fn output_is_read_by_stream_attempt_time_and_task() {
     let since = second["time"].as_str().unwrap();
     assert_eq!(logs(&["--since", since]).await.ok(), "err\nlast\n");
     let missing = logs(&["--attempt", "5"]).await;
-    let told = "kept attempts, newest first: 2 (epoch ";
+    let message = "kept attempts, newest first: 2 (epoch ";
     assert!(
-        missing.code == 1 && missing.stderr.contains(told),
+        missing.code == 1 && missing.stderr.contains(message),
         "{missing:?}"
     );
 
@@ -110,7 +110,7 @@ async fn output_is_read_by_stream_attempt_time_and_task() {
     assert!(some.stderr.contains("has no task 9"), "{some:?}");
 
     // Duration of one attempt.
-    let words = [
+    let args = [
         "job",
         "events",
         "JOB",
@@ -121,7 +121,7 @@ async fn output_is_read_by_stream_attempt_time_and_task() {
         "-o",
         "jsonl",
     ];
-    let events = muster(&cluster, &job, &words).await.ok();
+    let events = muster(&cluster, &job, &args).await.ok();
     let kind = |line: &str| serde_json::from_str::<Value>(line).unwrap()["kind"].clone();
     let kinds: Vec<Value> = events.lines().map(kind).collect();
     let expected = [
@@ -132,7 +132,7 @@ async fn output_is_read_by_stream_attempt_time_and_task() {
         "attempt_ended",
     ];
     assert_eq!(kinds, expected, "{events}");
-    let words = [
+    let args = [
         "job",
         "events",
         "JOB",
@@ -141,7 +141,7 @@ async fn output_is_read_by_stream_attempt_time_and_task() {
         "-o",
         "jsonl",
     ];
-    let events = muster(&cluster, &job, &words).await.ok();
+    let events = muster(&cluster, &job, &args).await.ok();
     assert_eq!(events.lines().count(), 4, "{events}");
 }
 
@@ -152,15 +152,15 @@ async fn beside_until_leader_dies(cluster: &Cluster, client: &Client, job: &str)
         let term = term(client).await;
         let leader = cluster.leader(client).await;
         let address = &cluster.addresses[(leader + 1) % 3];
-        let words = ["job", "exec", job, "--address", address, "-n", "--"];
+        let args = ["job", "exec", job, "--address", address, "-n", "--"];
         let up = format!("up-{term}");
         let script = format!("echo up > {up}; sleep 87654.5");
         let rest = ["sh", "-c", &script];
-        let mut command = cluster.command(&[&words[..], &rest].concat());
+        let mut command = cluster.command(&[&args[..], &rest].concat());
         let beside = command.kill_on_drop(true).spawn().unwrap();
         eventually("the command runs", async || {
-            let words = ["job", "exec", "JOB", "--", "cat", &up];
-            let run = muster(cluster, job, &words).await;
+            let args = ["job", "exec", "JOB", "--", "cat", &up];
+            let run = muster(cluster, job, &args).await;
             (run.stdout == "up\n").then_some(())
         })
         .await;
@@ -190,13 +190,13 @@ async fn a_command_runs_beside_its_task_through_every_replica() {
     printed(&client, id, 1).await;
     let job = id.to_string();
     for address in cluster.addresses.clone() {
-        let words = ["job", "exec", &job, "--address", &address, "--"];
-        let words = [
-            &words[..],
+        let args = ["job", "exec", &job, "--address", &address, "--"];
+        let args = [
+            &args[..],
             &["sh", "-c", "cat; cat file; echo $MUSTER_JOB_ID >&2; exit 7"],
         ]
         .concat();
-        let run = cluster.muster_reading(&words, "typed\n").await;
+        let run = cluster.muster_reading(&args, "typed\n").await;
         assert_eq!(
             (run.code, run.stdout.as_str(), run.stderr.as_str()),
             (7, "typed\nmine\n", format!("{job}\n").as_str()),
@@ -225,7 +225,7 @@ async fn a_command_runs_beside_its_task_through_every_replica() {
     let status = beside.wait().await.unwrap();
     assert_eq!(status.code(), Some(1));
     eventually("the command's end", async || {
-        let words = [
+        let args = [
             "job",
             "exec",
             "JOB",
@@ -234,7 +234,7 @@ async fn a_command_runs_beside_its_task_through_every_replica() {
             "-c",
             "pgrep -f 'sleep 87654.[5]' || echo none",
         ];
-        let run = muster(&cluster, &job, &words).await;
+        let run = muster(&cluster, &job, &args).await;
         (run.stdout == "none\n").then_some(())
     })
     .await;
@@ -256,7 +256,7 @@ async fn a_command_runs_beside_its_task_through_every_replica() {
 }
 
 #[tokio::test]
-async fn a_worker_ships_what_its_tasks_printed() {
+async fn a_worker_ships_the_output_of_its_tasks() {
     let mut cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
     let shipped = cluster.folder.join("shipped");
@@ -288,7 +288,7 @@ async fn a_worker_ships_what_its_tasks_printed() {
 }
 
 #[tokio::test]
-async fn attached_output_is_followed_and_let_go_without_harm() {
+async fn an_attached_task_is_followed_and_detached_without_harm() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
     let script = "for line in $(seq 30); do echo before $line; done; while [ ! -e done ]; do sleep 0.05; done; \
@@ -320,10 +320,10 @@ async fn attached_output_is_followed_and_let_go_without_harm() {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let detached = attached.wait_with_output().await.unwrap();
-    let said = String::from_utf8_lossy(&detached.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&detached.stderr).into_owned();
     assert!(
-        detached.status.success() && said.contains("detached"),
-        "{said}"
+        detached.status.success() && stderr.contains("detached"),
+        "{stderr}"
     );
     assert_eq!(only_attempt(&client, id).await.number, 1);
 }
@@ -347,7 +347,7 @@ fn terminal() -> (File, File) {
 }
 
 #[tokio::test]
-async fn a_command_beside_a_task_has_a_terminal_like_its_users() {
+async fn an_exec_session_has_a_terminal_like_its_users() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
     let id = client
@@ -393,7 +393,7 @@ async fn a_reader_that_pauses_loses_nothing_of_a_command() {
     let id = submit(&client, shell("sleep 87654.25")).await;
     only_attempt(&client, id).await;
     let (job, bytes) = (id.to_string(), LONG_OUTPUT_BYTES.to_string());
-    let words = [
+    let args = [
         "job",
         "exec",
         &job,
@@ -404,7 +404,7 @@ async fn a_reader_that_pauses_loses_nothing_of_a_command() {
         &bytes,
         "/dev/zero",
     ];
-    let mut command = cluster.command(&words);
+    let mut command = cluster.command(&args);
     let reading = command.stdout(Stdio::piped()).kill_on_drop(true).spawn();
     sleep(PAUSE).await;
     let read = timeout(PATIENCE, reading.unwrap().wait_with_output()).await;
@@ -414,7 +414,7 @@ async fn a_reader_that_pauses_loses_nothing_of_a_command() {
 }
 
 #[tokio::test]
-async fn readers_who_read_nothing_hold_up_no_writes_through_their_replica() {
+async fn idle_readers_do_not_delay_writes_through_their_replica() {
     let cluster = Cluster::start(REPLICATED).await;
     let client = cluster.client().await;
     let script = format!("head -c {UNREAD_BYTES} /dev/zero; exec sleep 1000");
@@ -457,9 +457,9 @@ async fn tasks_without_output_yet_do_not_fail_those_that_have_some() {
     let mut spec = with_gpus(shell("echo here; sleep 87654.625"), 1);
     spec.groups[0].count = Some(3);
     let job = submit(&client, spec).await.to_string();
-    let words = ["job", "logs", "JOB", "--task", "all"];
+    let args = ["job", "logs", "JOB", "--task", "all"];
     eventually("both running ones have printed", async || {
-        let run = muster(&cluster, &job, &words).await;
+        let run = muster(&cluster, &job, &args).await;
         let printed = run.stdout.matches("here\n").count();
         (run.code == 0 && printed == 2).then_some(())
     })
@@ -467,7 +467,7 @@ async fn tasks_without_output_yet_do_not_fail_those_that_have_some() {
     let mut spec = with_gpus(shell("true"), 2);
     spec.groups[0].count = Some(2);
     let waits = submit(&client, spec).await.to_string();
-    let run = muster(&cluster, &waits, &[&words[..], &["-q"]].concat()).await;
+    let run = muster(&cluster, &waits, &[&args[..], &["-q"]].concat()).await;
     assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
     assert!(run.stderr.contains("none of these 2 tasks"), "{run:?}");
 }
@@ -481,25 +481,25 @@ async fn a_task_that_a_job_does_not_have_is_not_waited_for() {
         spec.groups[0].count = Some(2);
         spec.gang = gang;
         let job = submit(&client, spec).await.to_string();
-        let told = format!(
+        let message = format!(
             "error: cannot read the task's output: job {job} has no task 9: its last one is 1"
         );
-        for words in [
+        for args in [
             &["logs", "JOB"][..],
             &["logs", "JOB", "-f"],
             &["logs", "JOB", "--all-attempts"],
             &["attach", "JOB"],
         ] {
-            let words = [&["job"], words, &["--task", "9"]].concat();
-            let run = muster(&cluster, &job, &words).await;
-            assert_eq!((run.code, &*run.stdout), (1, ""), "{words:?}: {run:?}");
-            assert!(run.stderr.starts_with(&told), "{words:?}: {run:?}");
+            let args = [&["job"], args, &["--task", "9"]].concat();
+            let run = muster(&cluster, &job, &args).await;
+            assert_eq!((run.code, &*run.stdout), (1, ""), "{args:?}: {run:?}");
+            assert!(run.stderr.starts_with(&message), "{args:?}: {run:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn whoever_follows_a_task_follows_it_to_another_host() {
+async fn a_followed_task_is_followed_to_another_host() {
     let mut cluster = Cluster::start(Shape {
         workers: 2,
         ..SMALL
@@ -537,40 +537,40 @@ async fn whoever_follows_a_task_follows_it_to_another_host() {
 }
 
 /// Runs a command whose reader has gone away; returns its exit code.
-async fn unread(cluster: &Cluster, words: &[&str]) -> Option<i32> {
+async fn unread(cluster: &Cluster, args: &[&str]) -> Option<i32> {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut command = cluster.command(words);
+    let mut command = cluster.command(args);
     command.stdout(writer).kill_on_drop(true);
     let ended = timeout(PATIENCE, command.status()).await;
     ended.unwrap().unwrap().code()
 }
 
 #[tokio::test]
-async fn what_a_command_does_and_how_it_ends_does_not_depend_on_its_reader() {
+async fn the_exit_code_of_a_command_does_not_depend_on_its_output_being_read() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
     let failed = client.submit_job(shell("exit 9")).await.unwrap().job;
     let failed = failed.to_string();
-    let words = ["job", "wait", &failed];
-    assert_eq!(unread(&cluster, &words).await, Some(3));
-    let words = ["job", "submit", "--wait", "--", "false"];
-    assert_eq!(unread(&cluster, &words).await, Some(3));
+    let args = ["job", "wait", &failed];
+    assert_eq!(unread(&cluster, &args).await, Some(3));
+    let args = ["job", "submit", "--wait", "--", "false"];
+    assert_eq!(unread(&cluster, &args).await, Some(3));
 
     let runs = submit(&client, shell("sleep 87654.125")).await;
     only_attempt(&client, runs).await;
     // Like a shell that reports a command whose output is closed.
     let beside = runs.to_string();
-    let words = ["job", "exec", &beside, "-n", "--", "yes"];
-    assert_eq!(unread(&cluster, &words).await, Some(141));
+    let args = ["job", "exec", &beside, "-n", "--", "yes"];
+    assert_eq!(unread(&cluster, &args).await, Some(141));
     let mut jobs = vec![runs];
     for _ in 0..2 {
         jobs.push(submit(&client, shell("sleep 87654.125")).await);
     }
     let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
-    let mut words = vec!["job", "cancel"];
-    words.extend(ids.iter().map(String::as_str));
-    assert_eq!(unread(&cluster, &words).await, Some(0));
+    let mut args = vec!["job", "cancel"];
+    args.extend(ids.iter().map(String::as_str));
+    assert_eq!(unread(&cluster, &args).await, Some(0));
     for job in jobs {
         let ended = client.wait_job(job).await.unwrap();
         assert_eq!(ended.phase(), v1::JobPhase::Cancelled, "job {job}");

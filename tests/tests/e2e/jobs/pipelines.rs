@@ -24,7 +24,7 @@ jobs:
 
 /// Submits a pipeline with a request id; returns the command's answer.
 async fn submit(cluster: &Cluster, text: &str, request: &str) -> Value {
-    let words = [
+    let args = [
         "pipeline",
         "submit",
         "-",
@@ -33,15 +33,12 @@ async fn submit(cluster: &Cluster, text: &str, request: &str) -> Value {
         "-o",
         "json",
     ];
-    let answer = cluster.muster_reading(&words, text).await.ok();
+    let answer = cluster.muster_reading(&args, text).await.ok();
     serde_json::from_str(&answer).unwrap()
 }
 
-async fn json(cluster: &Cluster, words: &[&str]) -> Value {
-    let answer = cluster
-        .muster(&[words, &["-o", "json"]].concat())
-        .await
-        .ok();
+async fn json(cluster: &Cluster, args: &[&str]) -> Value {
+    let answer = cluster.muster(&[args, &["-o", "json"]].concat()).await.ok();
     serde_json::from_str(&answer).unwrap()
 }
 
@@ -123,7 +120,7 @@ async fn survives_a_leader(cluster: &Cluster, client: &Client, id: PipelineId) {
 }
 
 #[tokio::test]
-async fn a_pipeline_is_accepted_whole_or_not_at_all_and_cancelled_whole() {
+async fn a_pipeline_is_accepted_and_cancelled_completely_or_not_at_all() {
     let cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let bad =
@@ -159,8 +156,8 @@ async fn a_pipeline_is_accepted_whole_or_not_at_all_and_cancelled_whole() {
         submit(&cluster, long, "long-2").await["pipeline"].to_string(),
         submit(&cluster, long, "long-3").await["pipeline"].to_string(),
     ];
-    let words = ["pipeline", "cancel", &two[0], "1", &two[1], "-o", "json"];
-    let cancelled = cluster.muster(&words).await;
+    let args = ["pipeline", "cancel", &two[0], "1", &two[1], "-o", "json"];
+    let cancelled = cluster.muster(&args).await;
     assert_eq!(cancelled.code, 1, "{cancelled:?}");
     let done: Vec<Value> = serde_json::from_str(&cancelled.stdout).unwrap();
     let ids: Vec<String> = { done.iter() }

@@ -118,9 +118,9 @@ async fn a_preempted_training_comes_back_from_its_checkpoint() {
     let whom = format!("job {urgent} (");
     assert!(unit.past[0].detail.contains(&whom), "{unit:?}");
     let id = training.to_string();
-    let told = cluster.muster(&["job", "events", &id]).await.ok();
-    let stopping = { told.lines() }.find(|line| line.contains("attempt_stopping"));
-    assert!(stopping.unwrap().contains(&whom), "{told}");
+    let events = cluster.muster(&["job", "events", &id]).await.ok();
+    let stopping = { events.lines() }.find(|line| line.contains("attempt_stopping"));
+    assert!(stopping.unwrap().contains(&whom), "{events}");
     let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     assert_eq!(report["restarts"], 1, "{report}");
     let resumed_from = report["resumed_from"].as_u64().unwrap();

@@ -62,7 +62,7 @@ fn names(changes: &Value) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn a_tree_is_tried_applied_and_read_back_as_it_was_written() {
+async fn a_queue_tree_is_dry_run_applied_and_read_back() {
     let cluster = Cluster::start(TWO_HOSTS).await;
     let client = cluster.client().await;
     hosts_joined(&client).await;
@@ -73,8 +73,8 @@ async fn a_tree_is_tried_applied_and_read_back_as_it_was_written() {
         ("research/vision", "added"),
     ];
 
-    let words = ["queue", "apply", "queues.yaml", "--dry-run", "-o", "json"];
-    let tried = cluster.muster(&words).await.json();
+    let args = ["queue", "apply", "queues.yaml", "--dry-run", "-o", "json"];
+    let tried = cluster.muster(&args).await.json();
     assert_eq!(names(&tried), added);
     let (_, queues) = client
         .list_queues(v1::Consistency::Linearizable)
@@ -82,16 +82,16 @@ async fn a_tree_is_tried_applied_and_read_back_as_it_was_written() {
         .unwrap();
     assert_eq!(queues.len(), 1, "a dry run changes nothing");
 
-    let words = ["queue", "apply", "queues.yaml", "-o", "json"];
-    let applied = cluster.muster(&words).await.json();
+    let args = ["queue", "apply", "queues.yaml", "-o", "json"];
+    let applied = cluster.muster(&args).await.json();
     assert_eq!(names(&applied), added);
     let listed = cluster.muster(&["queue", "list"]).await.ok();
     assert!(listed.contains("research/vision"), "{listed}");
 
     let read = cluster.muster(&["queue", "get"]).await.ok();
     drop(cluster.write("again.yaml", &read));
-    let words = ["queue", "apply", "again.yaml", "-o", "json"];
-    let again = cluster.muster(&words).await.json();
+    let args = ["queue", "apply", "again.yaml", "-o", "json"];
+    let again = cluster.muster(&args).await.json();
     assert_eq!(names(&again), [], "{read}");
 }
 
@@ -127,7 +127,7 @@ async fn a_bad_tree_is_refused_at_its_place_with_its_arithmetic() {
 }
 
 #[tokio::test]
-async fn a_job_over_its_queues_limit_is_told_the_arithmetic() {
+async fn a_job_over_its_queues_limit_is_explained_with_the_amounts() {
     let cluster = Cluster::start(TWO_HOSTS).await;
     let client = cluster.client().await;
     hosts_joined(&client).await;
@@ -139,13 +139,13 @@ async fn a_job_over_its_queues_limit_is_told_the_arithmetic() {
     let first = submit(&client, in_queue(spec.clone(), "research/vision")).await;
     only_attempt(&client, first).await;
     let second = submit(&client, in_queue(spec, "research/vision")).await;
-    let told = eventually("the second job waits for its queue", async || {
-        let words = ["job", "explain", &second.to_string(), "-o", "json"];
-        let told = cluster.muster(&words).await.json();
-        (told["blocker"]["kind"] == "limit").then_some(told)
+    let explanation = eventually("the second job waits for its queue", async || {
+        let args = ["job", "explain", &second.to_string(), "-o", "json"];
+        let explanation = cluster.muster(&args).await.json();
+        (explanation["blocker"]["kind"] == "limit").then_some(explanation)
     })
     .await;
-    let blocker = &told["blocker"];
+    let blocker = &explanation["blocker"];
     assert_eq!(blocker["queue"], "research");
     assert_eq!(blocker["resource"], "gpus");
     assert_eq!(
@@ -174,28 +174,28 @@ async fn a_topology_is_applied_and_keeps_a_gang_in_one_rack() {
     let client = cluster.client().await;
     hosts_joined(&client).await;
     drop(cluster.write("topology.yaml", TOPOLOGY));
-    let words = ["topology", "apply", "topology.yaml", "-o", "json"];
-    let applied = cluster.muster(&words).await.json();
+    let args = ["topology", "apply", "topology.yaml", "-o", "json"];
+    let applied = cluster.muster(&args).await.json();
     assert_eq!(applied["hosts_placed"], 2);
     assert_eq!(applied["hosts_with_cells"], 2);
     let read = cluster.muster(&["topology", "get"]).await.ok();
     drop(cluster.write("again.yaml", &read));
-    let words = ["topology", "apply", "again.yaml", "-o", "json"];
-    let again = cluster.muster(&words).await.json();
+    let args = ["topology", "apply", "again.yaml", "-o", "json"];
+    let again = cluster.muster(&args).await.json();
     assert_eq!(again["hosts_changed_total"], 0, "{read}");
 
-    let words = [
+    let args = [
         "job", "submit", "--gang", "--tasks", "2", "--gpus", "4", "--within", "rack", "-o", "name",
         "--", "sleep", "1000",
     ];
-    let job = cluster.muster(&words).await.ok();
+    let job = cluster.muster(&args).await.ok();
     let attempt = only_attempt(&client, JobId(job.trim().parse().unwrap())).await;
     let hosts: Vec<&str> = attempt.tasks.iter().map(|task| &*task.host).collect();
     assert_eq!(hosts[0], hosts[1]);
 }
 
 #[tokio::test]
-async fn what_workers_know_of_their_place_keeps_work_together_without_any_configuration() {
+async fn topology_reported_by_workers_is_used_without_configuration() {
     let shape = Shape {
         workers: 1,
         ..TWO_HOSTS
@@ -223,12 +223,12 @@ async fn what_workers_know_of_their_place_keeps_work_together_without_any_config
         (status.hosts?.up == 4).then_some(())
     })
     .await;
-    let told = cluster
+    let cells = cluster
         .muster(&["host", "cells", "-o", "json"])
         .await
         .json();
     let host = |name: &str| {
-        let mut hosts = told["hosts"].as_array().unwrap().iter();
+        let mut hosts = cells["hosts"].as_array().unwrap().iter();
         hosts.find(|host| host["name"] == name).unwrap().clone()
     };
     assert_eq!(host("east1")["path"], "r1");
@@ -244,14 +244,14 @@ async fn what_workers_know_of_their_place_keeps_work_together_without_any_config
             .contains("switch")
     );
 
-    let submit = async |words: &[&str]| {
-        let words = [
+    let submit = async |args: &[&str]| {
+        let args = [
             &["job", "submit", "-o", "name"],
-            words,
+            args,
             &["--", "sleep", "1000"],
         ]
         .concat();
-        let job = cluster.muster(&words).await.ok();
+        let job = cluster.muster(&args).await.ok();
         JobId(job.trim().parse().unwrap())
     };
     let pair = submit(&["--gpus", "2", "--within", "switch"]).await;

@@ -41,7 +41,7 @@ async fn submit(
 
 /// A back-off of ten minutes does not apply: the task is restarted where it was, on the same GPU.
 #[tokio::test]
-async fn a_task_that_fails_is_begun_again_at_once_where_it_was() {
+async fn a_failed_task_is_restarted_at_once_in_place() {
     let (cluster, client) = ready(1).await;
     let script = "echo $CUDA_VISIBLE_DEVICES >> $MUSTER_CKPT_DIR/gpus; [ $MUSTER_ATTEMPT = 3 ]";
     let lifecycle = v1::Lifecycle {
@@ -70,7 +70,7 @@ async fn a_task_that_fails_is_begun_again_at_once_where_it_was() {
 /// The task fails on the host where it first starts, whichever that is: the GPUs of each attempt show that
 /// it was placed elsewhere.
 #[tokio::test]
-async fn a_task_that_failed_as_often_as_it_may_in_place_is_begun_again_elsewhere() {
+async fn a_task_out_of_retries_in_place_is_restarted_elsewhere() {
     let (cluster, client) = ready(2).await;
     let folder = cluster.folder.display();
     let script = format!(

@@ -39,42 +39,42 @@ async fn a_drain_moves_work_through_its_checkpoint_and_waits_for_it() {
     let job = submit(&client, saving(&reason)).await;
     let attempt = only_attempt(&client, job).await;
     let host = attempt.tasks[0].host.clone();
-    let words = ["host", "drain", &host, "--reason", "a new disk"];
+    let args = ["host", "drain", &host, "--reason", "a new disk"];
     let dry = cluster
-        .muster(&[&words[..], &["--dry-run"]].concat())
+        .muster(&[&args[..], &["--dry-run"]].concat())
         .await
         .ok();
     assert!(dry.contains(&job.to_string()), "{dry}");
     assert_eq!(only_attempt(&client, job).await.epoch, attempt.epoch);
     let wait = ["--wait", "--timeout", "60s"];
-    let drained = cluster.muster(&[&words[..], &wait].concat()).await;
+    let drained = cluster.muster(&[&args[..], &wait].concat()).await;
     assert_eq!(drained.code, 0, "{drained:?}");
-    let told = std::fs::read_to_string(reason).unwrap();
-    assert!(told.contains("\"drain\""), "{told}");
+    let saved_reason = std::fs::read_to_string(reason).unwrap();
+    assert!(saved_reason.contains("\"drain\""), "{saved_reason}");
     let ended = client.wait_job(job).await.unwrap();
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded);
     let unit = &ended.units[0];
     assert_eq!((unit.attempts, unit.failures), (2, 0));
     assert_eq!(unit.past[0].hosts, std::slice::from_ref(&host));
     assert_ne!(unit.past[1].hosts, std::slice::from_ref(&host));
-    // Its history says where, by whom and why.
+    // Its history shows where, by whom and why.
     assert!(unit.past[0].detail.contains("a new disk"), "{unit:?}");
     let id = job.to_string();
-    let told = cluster.muster(&["job", "events", &id]).await.ok();
-    let stopping = { told.lines() }.find(|line| line.contains("attempt_stopping"));
+    let events = cluster.muster(&["job", "events", &id]).await.ok();
+    let stopping = { events.lines() }.find(|line| line.contains("attempt_stopping"));
     let stopping = stopping.unwrap();
     assert!(
         stopping.contains(&format!("host {host} is drained by ")),
-        "{told}"
+        "{events}"
     );
-    assert!(stopping.contains(": a new disk"), "{told}");
+    assert!(stopping.contains(": a new disk"), "{events}");
     let listed = cluster.muster(&["host", "list"]).await.ok();
     let line = listed.lines().find(|line| line.contains(&host)).unwrap();
     assert!(line.contains("a new disk"), "{listed}");
 }
 
 #[tokio::test]
-async fn a_job_whose_time_is_over_is_asked_to_save_and_fails_for_good() {
+async fn a_job_over_its_time_limit_is_asked_to_save_and_fails_permanently() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let client = cluster.client().await;
     let reason = cluster.write("reason", "");
@@ -85,8 +85,8 @@ async fn a_job_whose_time_is_over_is_asked_to_save_and_fails_for_good() {
     let ended = client.wait_job(job).await.unwrap();
     assert_eq!(ended.phase(), v1::JobPhase::Failed, "{ended:?}");
     assert_eq!(ended.units[0].attempts, 1);
-    let told = std::fs::read_to_string(reason).unwrap();
-    assert!(told.contains("\"run_time\""), "{told}");
+    let saved_reason = std::fs::read_to_string(reason).unwrap();
+    assert!(saved_reason.contains("\"run_time\""), "{saved_reason}");
     let shown = cluster.muster(&["job", "explain", &job.to_string()]).await;
     let shown = shown.ok();
     assert!(shown.contains("run_time_ms_max"), "{shown}");

@@ -14,7 +14,7 @@ fn length(path: &std::path::Path) -> u64 {
 }
 
 #[tokio::test]
-async fn a_suspended_job_stands_still_in_place_and_goes_on() {
+async fn a_suspended_job_is_paused_in_place_and_resumed() {
     let cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let count = cluster.write("count", "");
@@ -22,9 +22,9 @@ async fn a_suspended_job_stands_still_in_place_and_goes_on() {
     let job = submit(&client, with_gpus(shell(&script), 1)).await;
     let attempt = only_attempt(&client, job).await;
     let id = job.to_string();
-    let words = ["job", "suspend", &id, "--reason", "another one's turn"];
+    let args = ["job", "suspend", &id, "--reason", "another one's turn"];
     eventually("all replicas support suspensions", async || {
-        let run = cluster.muster(&words).await;
+        let run = cluster.muster(&args).await;
         (run.code == 0).then_some(())
     })
     .await;
@@ -50,7 +50,7 @@ async fn a_suspended_job_stands_still_in_place_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_job_that_releases_its_gpus_lets_another_one_in_and_goes_on_from_its_checkpoint() {
+async fn a_suspended_job_that_releases_its_gpus_resumes_from_its_checkpoint() {
     let cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let script = "[ -n \"$MUSTER_CKPT_LATEST\" ] && exit 0

@@ -36,7 +36,7 @@ async fn seen(cluster: &Cluster, job: JobId, holds: impl Fn(&Value) -> bool) -> 
 }
 
 #[tokio::test]
-async fn what_a_task_says_from_its_shell_is_shown() {
+async fn progress_and_checkpoints_reported_from_a_tasks_shell_are_shown() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
     let text = "m progress 4 && m checkpoint begin 5 && sleep 0.2 && m checkpoint commit 5 --digest \
@@ -69,7 +69,7 @@ async fn what_a_task_says_from_its_shell_is_shown() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_that_cannot_be_read_leaves_the_one_before_to_later_attempts() {
+async fn later_attempts_use_the_checkpoint_before_an_unreadable_one() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
     let text = "case $MUSTER_ATTEMPT in \
@@ -90,7 +90,7 @@ async fn a_checkpoint_that_cannot_be_read_leaves_the_one_before_to_later_attempt
 }
 
 #[tokio::test]
-async fn a_task_that_is_asked_saves_and_ends_long_before_its_grace() {
+async fn a_warned_task_saves_and_ends_long_before_the_end_of_its_grace() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
     // The watching process saves; SIGTERM follows. The job names a signal, so it comes no earlier.
@@ -115,7 +115,7 @@ async fn a_task_that_is_asked_saves_and_ends_long_before_its_grace() {
 }
 
 #[tokio::test]
-async fn the_reason_of_a_failure_is_the_line_that_tells() {
+async fn the_reason_of_a_failure_is_the_decisive_output_line() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
     let text = "echo 'step 1'; echo \"KeyError: 'weights'\" >&2; echo bye >&2; exit 1";
@@ -140,14 +140,14 @@ async fn the_reason_of_a_failure_is_the_line_that_tells() {
 }
 
 #[tokio::test]
-async fn outside_of_a_task_the_words_say_so() {
-    for words in [
+async fn task_commands_outside_of_a_task_report_an_error() {
+    for args in [
         &["task", "progress", "3"][..],
         &["task", "checkpoint", "begin", "3"],
         &["task", "watch"],
         &["task", "env"],
     ] {
-        let run = muster_tests::Run::of(muster(words), "").await;
+        let run = muster_tests::Run::of(muster(args), "").await;
         assert_eq!(run.code, 1, "{run:?}");
         assert!(
             run.stderr.contains("this works inside a task only"),

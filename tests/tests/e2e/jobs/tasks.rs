@@ -166,8 +166,8 @@ async fn a_task_that_prints_without_end_stays_bounded() {
     assert!(replica < 2 * MEMORY_MIB, "the replica holds {replica} MiB");
 
     let job_text = job.to_string();
-    let words = ["job", "logs", &job_text, "--tail", "3"];
-    let tail = cluster.muster(&words).await.ok();
+    let args = ["job", "logs", &job_text, "--tail", "3"];
+    let tail = cluster.muster(&args).await.ok();
     // The last line may be incomplete.
     assert_eq!(tail.lines().count(), 3, "{} bytes", tail.len());
     assert!(tail.lines().all(|line| "muster".starts_with(line)));

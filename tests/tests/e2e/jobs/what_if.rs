@@ -36,14 +36,14 @@ async fn revision(client: &Client) -> u64 {
 }
 
 /// Runs a query, and checks that the cluster did not change meanwhile.
-async fn ask(cluster: &Cluster, client: &Client, words: &[&str]) -> Value {
+async fn ask(cluster: &Cluster, client: &Client, args: &[&str]) -> Value {
     let before = revision(client).await;
-    let words = [
+    let args = [
         &["simulate", "--from-cluster", "--audit", "-o", "json"],
-        words,
+        args,
     ]
     .concat();
-    let answer = cluster.muster(&words).await.json();
+    let answer = cluster.muster(&args).await.json();
     assert_eq!(revision(client).await, before, "the cluster was changed");
     assert_eq!(answer["revision"], before);
     answer
@@ -100,22 +100,22 @@ async fn a_job_that_would_preempt_names_its_victim_and_then_does() {
     assert_eq!(answer["affected"][0]["effect"], "stopped");
     assert_eq!(answer["assumptions"]["time_limit"], 1);
 
-    let words = ["simulate", "--from-cluster", "--submit", "urgent.yaml"];
-    let text = cluster.muster(&words).await.ok();
+    let args = ["simulate", "--from-cluster", "--submit", "urgent.yaml"];
+    let text = cluster.muster(&args).await.ok();
     assert!(text.contains("urgent starts at once on node01"), "{text}");
     assert!(
         text.contains("a higher priority needs the resources"),
         "{text}"
     );
 
-    let words = ["job", "submit", "-f", "urgent.yaml", "-o", "name"];
-    let job = cluster.muster(&words).await.ok();
+    let args = ["job", "submit", "-f", "urgent.yaml", "-o", "name"];
+    let job = cluster.muster(&args).await.ok();
     let attempt = only_attempt(&client, JobId(job.trim().parse().unwrap())).await;
     assert_eq!(place(&attempt), predicted(urgent));
 }
 
 #[tokio::test]
-async fn a_quiet_cluster_does_what_was_told() {
+async fn a_quiet_cluster_places_jobs_as_predicted() {
     let cluster = Cluster::start(TWO_HOSTS).await;
     let client = cluster.client().await;
     hosts_joined(&client, 2).await;
@@ -124,18 +124,18 @@ async fn a_quiet_cluster_does_what_was_told() {
         let text = format!("name: next\nresources: {{gpus: {gpus}}}\ncommand: [sleep, '1000']\n");
         drop(cluster.write("next.yaml", &text));
         let answer = ask(&cluster, &client, &["--submit", "next.yaml"]).await;
-        let told = &answer["submitted"][0];
-        assert_eq!(told["then"]["start_ms"], 0, "{answer}");
+        let forecast = &answer["submitted"][0];
+        assert_eq!(forecast["then"]["start_ms"], 0, "{answer}");
         assert_eq!(answer["affected"].as_array().unwrap().len(), 0);
-        let words = ["job", "submit", "-f", "next.yaml", "-o", "name"];
-        let job = cluster.muster(&words).await.ok();
+        let args = ["job", "submit", "-f", "next.yaml", "-o", "name"];
+        let job = cluster.muster(&args).await.ok();
         let attempt = only_attempt(&client, JobId(job.trim().parse().unwrap())).await;
-        assert_eq!(place(&attempt), predicted(told));
+        assert_eq!(place(&attempt), predicted(forecast));
     }
 }
 
 #[tokio::test]
-async fn a_drain_tells_who_moves_and_a_block_who_stays() {
+async fn a_drain_lists_jobs_that_move_and_a_block_lists_those_that_stay() {
     let cluster = Cluster::start(TWO_HOSTS).await;
     let client = cluster.client().await;
     hosts_joined(&client, 2).await;
@@ -150,18 +150,18 @@ async fn a_drain_tells_who_moves_and_a_block_who_stays() {
     assert_eq!(stop["back_ms"], 0);
 
     let by_place = format!("{host}:0");
-    for words in [
+    for args in [
         ["--block", &host],
         ["--block-gpu", &gpus[0]],
         ["--block-gpu", &by_place],
     ] {
-        let answer = ask(&cluster, &client, &words).await;
+        let answer = ask(&cluster, &client, &args).await;
         assert_eq!(answer["stops"].as_array().unwrap().len(), 0, "{answer}");
     }
 
     // With the other host full, it has to wait: for as long as the other job is assumed to run.
     running(&client, filling("second", 8)).await;
-    let words = [
+    let args = [
         "--drain",
         &host,
         "--assume-run-time",
@@ -169,14 +169,14 @@ async fn a_drain_tells_who_moves_and_a_block_who_stays() {
         "--horizon",
         "1h",
     ];
-    let answer = ask(&cluster, &client, &words).await;
+    let answer = ask(&cluster, &client, &args).await;
     assert_eq!(answer["stops"][0]["back_ms"], Value::Null, "{answer}");
     assert_eq!(answer["affected"][0]["effect"], "stopped_for_long");
     assert_eq!(answer["assumptions"]["assumed"], 2);
 }
 
 #[tokio::test]
-async fn a_change_of_the_queues_tells_who_starts_later_and_what_is_over_its_limit() {
+async fn a_change_of_queues_lists_jobs_that_start_later_and_queues_over_their_limit() {
     let cluster = Cluster::start(ONE_HOST).await;
     let client = cluster.client().await;
     hosts_joined(&client, 1).await;
@@ -184,8 +184,8 @@ async fn a_change_of_the_queues_tells_who_starts_later_and_what_is_over_its_limi
     let tree = "queues:\n  default: {limit: {gpus: 4}}\n";
     drop(cluster.write("queues.yaml", tree));
 
-    let words = ["--queues", "queues.yaml", "--report", "report"];
-    let answer = ask(&cluster, &client, &words).await;
+    let args = ["--queues", "queues.yaml", "--report", "report"];
+    let answer = ask(&cluster, &client, &args).await;
     let queue = &answer["queues"][0];
     assert_eq!(queue["over_limit"]["gpus"], 2, "{answer}");
     assert_eq!(queue["jobs_over_limit"]["first"][0], first.get());
@@ -200,8 +200,8 @@ async fn a_change_of_the_queues_tells_who_starts_later_and_what_is_over_its_limi
 
     // The dry run of the change itself gives the same result, and changes nothing.
     let before = revision(&client).await;
-    let words = ["queue", "apply", "queues.yaml", "--dry-run"];
-    let tried = cluster.muster(&words).await.ok();
+    let args = ["queue", "apply", "queues.yaml", "--dry-run"];
+    let tried = cluster.muster(&args).await.ok();
     assert!(tried.contains("holds 2 GPUs over its limit"), "{tried}");
     assert!(tried.contains(&format!("the newest: {first}")), "{tried}");
     assert_eq!(revision(&client).await, before);
@@ -209,7 +209,7 @@ async fn a_change_of_the_queues_tells_who_starts_later_and_what_is_over_its_limi
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_refused_with_its_reason() {
+async fn invalid_what_if_queries_are_refused_with_the_reason() {
     let cluster = Cluster::start(ONE_HOST).await;
     let client = cluster.client().await;
     hosts_joined(&client, 1).await;
@@ -249,16 +249,16 @@ async fn what_cannot_be_asked_is_refused_with_its_reason() {
             "cannot be used with",
         ),
     ];
-    for (words, code, message) in cases {
-        let words = [&["simulate", "--from-cluster"], words].concat();
-        let run = cluster.muster(&words).await;
-        assert_eq!(run.code, code, "{words:?}: {run:?}");
-        assert!(run.stderr.contains(message), "{words:?}: {run:?}");
+    for (args, code, message) in cases {
+        let args = [&["simulate", "--from-cluster"], args].concat();
+        let run = cluster.muster(&args).await;
+        assert_eq!(run.code, code, "{args:?}: {run:?}");
+        assert!(run.stderr.contains(message), "{args:?}: {run:?}");
         assert_eq!(run.stdout, "");
     }
 
     // No reachable replica, and no leader.
-    let words = [
+    let args = [
         "simulate",
         "--from-cluster",
         "--drain",
@@ -266,7 +266,7 @@ async fn what_cannot_be_asked_is_refused_with_its_reason() {
         "--address",
         "127.0.0.1:1",
     ];
-    let run = muster_tests::Run::of(muster(&words), "").await;
+    let run = muster_tests::Run::of(muster(&args), "").await;
     assert_eq!(run.code, 1, "{run:?}");
     assert!(
         run.stderr.contains("no scheduler replica is reachable"),
@@ -275,7 +275,7 @@ async fn what_cannot_be_asked_is_refused_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_a_leader_says_so() {
+async fn a_cluster_without_a_leader_reports_that() {
     let mut cluster = Cluster::start(Shape {
         replicas: 3,
         workers: 0,
@@ -288,7 +288,7 @@ async fn a_cluster_without_a_leader_says_so() {
         cluster.replicas[index].kill();
     }
     drop(cluster.write("urgent.yaml", URGENT));
-    let words = [
+    let args = [
         "simulate",
         "--from-cluster",
         "--submit",
@@ -296,7 +296,7 @@ async fn a_cluster_without_a_leader_says_so() {
         "--deadline",
         "2s",
     ];
-    let run = cluster.muster(&words).await;
+    let run = cluster.muster(&args).await;
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.contains("has lost its majority"), "{run:?}");
 }

@@ -77,8 +77,8 @@ async fn submit_until(client: Client, stopped: watch::Receiver<bool>, acknowledg
     while !*stopped.borrow() {
         let submitted = client.submit_job(shell("exit 0")).await;
         let submitted = submitted.expect("no call fails during operations");
-        let told = (submitted.job, Instant::now());
-        acknowledged.lock().unwrap().push(told);
+        let submission = (submitted.job, Instant::now());
+        acknowledged.lock().unwrap().push(submission);
         sleep(PAUSE).await;
     }
 }
@@ -106,12 +106,12 @@ async fn runs_a_job(client: &Client) {
 }
 
 /// Starts one more replica and makes it a member with this command; returns its index.
-async fn admit(cluster: &mut Cluster, words: &[&str]) -> usize {
+async fn admit(cluster: &mut Cluster, args: &[&str]) -> usize {
     let new = cluster.add_replica(false);
     cluster.replicas[new].start();
     let named = format!("{}={}", new + 1, cluster.addresses.last().unwrap());
-    let words = [&["cluster"], words, &[&named]].concat();
-    let admitted = cluster.muster(&words).await;
+    let args = [&["cluster"], args, &[&named]].concat();
+    let admitted = cluster.muster(&args).await;
     assert_eq!(admitted.code, 0, "{admitted:?}");
     new
 }
@@ -169,9 +169,9 @@ async fn destroy_and_restore(cluster: &mut Cluster, file: &str) {
     let address = cluster.addresses[0].clone();
     let folder = cluster.replicas[0].data_dir();
     let folder = folder.to_str().unwrap();
-    let words = ["snapshot", "restore", file, "--data-dir", folder];
+    let args = ["snapshot", "restore", file, "--data-dir", folder];
     let rest = ["--cluster-id", "second", "--advertise", &address];
-    let restored = cluster.muster(&[&words[..], &rest[..]].concat()).await;
+    let restored = cluster.muster(&[&args[..], &rest[..]].concat()).await;
     assert_eq!(restored.code, 0, "{restored:?}");
     let mut settings = cluster.replicas[0].settings();
     settings["cluster_id"] = "second".into();

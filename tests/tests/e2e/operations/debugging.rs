@@ -44,12 +44,12 @@ async fn a_process_logs_more_for_a_while_and_then_as_before_by_itself() {
         "json",
     ]);
     command.env("USER", "root");
-    let told = muster_tests::Run::of(command, "").await.json();
-    assert_eq!(told["processes"][0]["process"], "replica 2");
-    assert_eq!(told["processes"][1]["process"], "worker node01");
+    let report = muster_tests::Run::of(command, "").await.json();
+    assert_eq!(report["processes"][0]["process"], "replica 2");
+    assert_eq!(report["processes"][1]["process"], "worker node01");
     for process in [0, 1] {
         assert_eq!(
-            told["processes"][process]["filter"],
+            report["processes"][process]["filter"],
             "info,openraft=error,h2=debug"
         );
     }
@@ -77,20 +77,20 @@ async fn a_process_logs_more_for_a_while_and_then_as_before_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nonsense_is_refused_with_what_would_be_right() {
+async fn invalid_log_levels_are_refused_with_the_valid_form() {
     let cluster = Cluster::start(Shape {
         replicas: 1,
         workers: 1,
         gpus: 1,
     })
     .await;
-    let root = async |words: &[&str]| {
-        let mut command = cluster.command(words);
+    let root = async |args: &[&str]| {
+        let mut command = cluster.command(args);
         command.env("USER", "root");
         muster_tests::Run::of(command, "").await
     };
     let level = ["debug", "log-level"];
-    for (words, code, part) in [
+    for (args, code, part) in [
         (
             &["--replica", "1", "h2=loud"][..],
             64,
@@ -110,7 +110,7 @@ async fn nonsense_is_refused_with_what_would_be_right() {
             "LEVEL_MS_MAX",
         ),
     ] {
-        let run = root(&[&level[..], words].concat()).await;
+        let run = root(&[&level[..], args].concat()).await;
         assert_eq!(run.code, code, "{run:?}");
         assert!(run.stderr.contains(part), "{run:?}");
     }
@@ -165,7 +165,7 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
     assert!(refused.status(v1::Consistency::Stale).await.is_err());
 
     let bundle = cluster.file("bundle.tar.gz");
-    let words = [
+    let args = [
         "debug",
         "bundle",
         "--out",
@@ -173,7 +173,7 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
         "-o",
         "json",
     ];
-    let told = cluster.muster(Some(&admin), &words).await.json();
+    let report = cluster.muster(Some(&admin), &args).await.json();
     let unpacked = cluster.file("unpacked");
     fs::create_dir(&unpacked).unwrap();
     let folder = unpack(&bundle, &unpacked);
@@ -183,7 +183,7 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
     let manifest: Value = serde_json::from_str(&read("manifest.json")).unwrap();
     let listed = manifest["files"].as_array().unwrap();
     assert_eq!(listed.len() + 1, found.len(), "{manifest:#}");
-    assert_eq!(told["files"], listed.len());
+    assert_eq!(report["files"], listed.len());
     // No replica and no worker of this cluster measures anything.
     let missing: Vec<&str> = { manifest["missing"].as_array().unwrap().iter() }
         .map(|it| it["name"].as_str().unwrap())
@@ -232,7 +232,7 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
     // A dead replica is reported as missing; a user who is not an admin gets what a user may see.
     cluster.kill_first_replica();
     let second = cluster.file("second.tar.gz");
-    let words = [
+    let args = [
         "debug",
         "bundle",
         "--out",
@@ -240,19 +240,19 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
         "-o",
         "json",
     ];
-    let told = eventually("a bundle of the remaining data", async || {
+    let report = eventually("a bundle of the remaining data", async || {
         drop(fs::remove_file(&second));
-        let run = cluster.muster(Some(&admin), &words).await;
+        let run = cluster.muster(Some(&admin), &args).await;
         (run.code == 0).then(|| run.json())
     })
     .await;
-    let missing = told["missing"].as_array().unwrap();
+    let missing = report["missing"].as_array().unwrap();
     assert!(
         missing.iter().any(|it| it["name"] == "replicas/1"),
-        "{told:#}"
+        "{report:#}"
     );
     let third = cluster.file("third.tar.gz");
-    let words = [
+    let args = [
         "debug",
         "bundle",
         "--out",
@@ -260,11 +260,11 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
         "-o",
         "json",
     ];
-    let told = cluster.muster(Some(&user), &words).await.json();
-    let missing = told["missing"].as_array().unwrap();
+    let report = cluster.muster(Some(&user), &args).await.json();
+    let missing = report["missing"].as_array().unwrap();
     let is_refused = |it: &&Value| {
         let why = it["why"].as_str().unwrap();
         it["name"] == "replicas/2" && why.contains("this requires role `admin`")
     };
-    assert!(missing.iter().any(|it| is_refused(&it)), "{told:#}");
+    assert!(missing.iter().any(|it| is_refused(&it)), "{report:#}");
 }

@@ -1,4 +1,4 @@
-//! Command line as a newcomer uses it: wrong words, no cluster, and output for programs.
+//! Command line as a newcomer uses it: wrong arguments, no cluster, and output for programs.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,12 @@ use muster_ports::ReservedAddresses;
 use muster_tests::{Cluster, Run, Shape, eventually, muster};
 use serde_json::Value;
 
-async fn run(words: &[&str]) -> Run {
-    Run::of(muster(words), "").await
+async fn run(args: &[&str]) -> Run {
+    Run::of(muster(args), "").await
 }
 
 #[tokio::test]
-async fn wrong_words_are_usage_errors_that_show_the_way() {
+async fn wrong_arguments_are_usage_errors_with_a_hint() {
     let cases: [(&[&str], &str); 12] = [
         (&["jobs"], "a similar subcommand exists: 'job'"),
         (&["job", "sumbit"], "a similar subcommand exists: 'submit'"),
@@ -38,15 +38,15 @@ async fn wrong_words_are_usage_errors_that_show_the_way() {
             "[possible values: table, wide, json",
         ),
     ];
-    for (words, expected) in cases {
-        let run = run(words).await;
-        assert_eq!((run.code, &*run.stdout), (64, ""), "{words:?} {run:?}");
-        assert!(run.stderr.contains(expected), "{words:?}\n{}", run.stderr);
+    for (args, expected) in cases {
+        let run = run(args).await;
+        assert_eq!((run.code, &*run.stdout), (64, ""), "{args:?} {run:?}");
+        assert!(run.stderr.contains(expected), "{args:?}\n{}", run.stderr);
     }
 }
 
 #[tokio::test]
-async fn without_a_cluster_the_address_and_the_way_out_are_named() {
+async fn without_a_cluster_the_error_names_the_address_and_the_remedy() {
     let reserved = ReservedAddresses::draw(1).unwrap();
     let nowhere = reserved.addresses()[0].to_string();
     let run = run(&["job", "list", "--address", &nowhere]).await;
@@ -80,9 +80,9 @@ fn has(value: &Value, names: &str) {
 #[tokio::test]
 async fn json_has_the_documented_fields() {
     let cluster = Cluster::start(Shape::default()).await;
-    let json = async |words: &str| {
-        let words: Vec<&str> = ["-o", "json"].into_iter().chain(words.split(' ')).collect();
-        cluster.muster(&words).await.json()
+    let json = async |args: &str| {
+        let args: Vec<&str> = ["-o", "json"].into_iter().chain(args.split(' ')).collect();
+        cluster.muster(&args).await.json()
     };
     let submitted = json("job submit --gpus 1 --wait -- true").await;
     has(&submitted, "job name revision repeated dry_run");
@@ -118,8 +118,8 @@ async fn json_has_the_documented_fields() {
 
     // What `job get` prints as a specification can be submitted again.
     let spec = detail["spec"].to_string();
-    let words = ["job", "submit", "-f", "-", "-o", "name"];
-    let again = cluster.muster_reading(&words, &spec).await;
+    let args = ["job", "submit", "-f", "-", "-o", "name"];
+    let again = cluster.muster_reading(&args, &spec).await;
     assert!(again.ok().trim().parse::<u64>().unwrap() > job);
 
     let explained = json(&format!("job explain {job}")).await;
@@ -162,9 +162,9 @@ async fn json_has_the_documented_fields() {
 }
 
 #[tokio::test]
-async fn exit_codes_tell_what_became_of_a_job() {
+async fn exit_codes_reflect_the_outcome_of_a_job() {
     let cluster = Cluster::start(Shape::default()).await;
-    let code = async |words: &[&str]| cluster.muster(words).await.code;
+    let code = async |args: &[&str]| cluster.muster(args).await.code;
     assert_eq!(code(&["job", "submit", "--wait", "--", "true"]).await, 0);
     assert_eq!(code(&["job", "submit", "--wait", "--", "false"]).await, 3);
     let unplaceable = [
@@ -195,31 +195,31 @@ async fn exit_codes_tell_what_became_of_a_job() {
     assert_eq!(code(&["job", "cancel", sleeper.trim()]).await, 0);
     assert_eq!(code(&["job", "wait", sleeper.trim()]).await, 4);
     // A missing program: the attempt reports it, and is retried a few times.
-    let words = ["job", "submit", "-o", "name", "--", "no-such-program"];
-    let absent = cluster.muster(&words).await.ok();
-    let told = eventually("the first attempt has ended", async || {
-        let words = ["job", "get", absent.trim(), "-o", "json"];
-        let detail = cluster.muster(&words).await.json();
+    let args = ["job", "submit", "-o", "name", "--", "no-such-program"];
+    let absent = cluster.muster(&args).await.ok();
+    let start_error = eventually("the first attempt has ended", async || {
+        let args = ["job", "get", absent.trim(), "-o", "json"];
+        let detail = cluster.muster(&args).await.json();
         let exit = &detail["unit_list"][0]["past_attempts"][0]["exit"];
         exit["start_error"].as_str().map(str::to_owned)
     })
     .await;
     assert!(
-        told.contains("`no-such-program` failed: No such file"),
-        "{told}"
+        start_error.contains("`no-such-program` failed: No such file"),
+        "{start_error}"
     );
 }
 
 #[tokio::test]
-async fn what_would_let_a_waiting_job_run_is_named_and_helps() {
+async fn the_suggested_remedy_for_a_waiting_job_lets_it_run() {
     let cluster = Cluster::start(Shape::default()).await;
-    let words = ["block-host", "node01", "--reason", "fan"];
-    assert_eq!(cluster.muster(&words).await.code, 0);
-    let words = ["block-host", "node02", "--reason", "fan"];
-    let last = cluster.muster(&words).await;
+    let args = ["block-host", "node01", "--reason", "fan"];
+    assert_eq!(cluster.muster(&args).await.code, 0);
+    let args = ["block-host", "node02", "--reason", "fan"];
+    let last = cluster.muster(&args).await;
     assert_eq!(last.code, 1, "{last:?}");
     assert!(last.stderr.contains("--force"), "{last:?}");
-    let forced = [&words[..], &["--force"]].concat();
+    let forced = [&args[..], &["--force"]].concat();
     let forced = cluster.muster(&forced).await;
     assert!(
         forced
@@ -228,8 +228,8 @@ async fn what_would_let_a_waiting_job_run_is_named_and_helps() {
         "{forced:?}"
     );
     assert_eq!(forced.code, 0);
-    let words = ["job", "submit", "--gpus", "1", "-o", "name", "--", "true"];
-    let job = cluster.muster(&words).await.ok().trim().to_owned();
+    let args = ["job", "submit", "--gpus", "1", "-o", "name", "--", "true"];
+    let job = cluster.muster(&args).await.ok().trim().to_owned();
     let explained = cluster
         .muster(&["job", "explain", &job, "-o", "json"])
         .await
@@ -239,31 +239,32 @@ async fn what_would_let_a_waiting_job_run_is_named_and_helps() {
     let target = explained["remedy"]["targets"][0].as_str().unwrap();
     let host = target.strip_prefix("host ").unwrap();
 
-    let words = ["unblock-host", host];
-    assert_eq!(cluster.muster(&words).await.code, 0);
-    let words = ["job", "wait", &job, "--timeout", "60s"];
-    assert_eq!(cluster.muster(&words).await.code, 0);
+    let args = ["unblock-host", host];
+    assert_eq!(cluster.muster(&args).await.code, 0);
+    let args = ["job", "wait", &job, "--timeout", "60s"];
+    assert_eq!(cluster.muster(&args).await.code, 0);
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_named_beside_what_does() {
+async fn missing_hosts_are_named_and_the_existing_ones_are_listed() {
     let cluster = Cluster::start(Shape::default()).await;
-    let told = "error: host `node03` does not exist\n help: `muster host list` shows the hosts\n";
+    let message =
+        "error: host `node03` does not exist\n help: `muster host list` shows the hosts\n";
     for noun in ["host", "gpu"] {
-        let words = [noun, "list", "node[02-03]", "-o", "json"];
-        let run = cluster.muster(&words).await;
-        assert_eq!((run.code, run.stderr.as_str()), (1, told), "{run:?}");
+        let args = [noun, "list", "node[02-03]", "-o", "json"];
+        let run = cluster.muster(&args).await;
+        assert_eq!((run.code, run.stderr.as_str()), (1, message), "{run:?}");
         let listed: Value = serde_json::from_str(&run.stdout).unwrap();
         let rows = listed[format!("{noun}s")].as_array().unwrap();
         assert!(rows.iter().all(|row| row.to_string().contains("node02")));
         assert!(!rows.is_empty());
     }
     // More than the cluster has, so it waits.
-    let words = ["job", "submit", "--gpus", "9", "-o", "name", "--", "true"];
-    let job = cluster.muster(&words).await.ok().trim().to_owned();
+    let args = ["job", "submit", "--gpus", "9", "-o", "name", "--", "true"];
+    let job = cluster.muster(&args).await.ok().trim().to_owned();
     let logs = async |more: &[&str]| {
-        let words: Vec<&str> = ["job", "logs", &job].iter().chain(more).copied().collect();
-        let run = cluster.muster(&words).await;
+        let args: Vec<&str> = ["job", "logs", &job].iter().chain(more).copied().collect();
+        let run = cluster.muster(&args).await;
         assert_eq!(run.code, 1, "{run:?}");
         run.stderr
     };

@@ -135,7 +135,7 @@ async fn a_job_has_one_trace_from_its_submission_to_its_start_in_all_processes()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_goes_on_under_the_next_leader() {
+async fn a_trace_continues_under_the_next_leader() {
     let collector = Collector::start().await;
     let variable = [(ENDPOINT, collector.endpoint.as_str())];
     let shape = Shape {
@@ -178,8 +178,8 @@ async fn a_trace_goes_on_under_the_next_leader() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_is_not_there_stops_nothing_and_what_is_lost_is_counted() {
-    let nobody = {
+async fn a_missing_collector_stops_nothing_and_lost_spans_are_counted() {
+    let unused = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     };
@@ -188,7 +188,7 @@ async fn a_collector_that_is_not_there_stops_nothing_and_what_is_lost_is_counted
         workers: 1,
         gpus: 1,
     };
-    let cluster = Cluster::start_with(shape, &[(ENDPOINT, &nobody)]).await;
+    let cluster = Cluster::start_with(shape, &[(ENDPOINT, &unused)]).await;
     let client = cluster.client().await;
     let job = submit(&client, shell("sleep 1000")).await;
     only_attempt(&client, job).await;

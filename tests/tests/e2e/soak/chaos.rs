@@ -21,44 +21,44 @@ async fn play(profile: &str, faults: &[&str], more: &[&str]) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("report").display().to_string();
     let trainer = trainer_binary();
-    let words = ["chaos", "run", "--profile", profile, "--out", &out];
+    let args = ["chaos", "run", "--profile", profile, "--out", &out];
     let rest = ["--trainer", trainer.to_str().unwrap(), "-o", "json"];
-    let run = Run::of(muster(&[&words[..], &rest, more].concat()), "").await;
+    let run = Run::of(muster(&[&args[..], &rest, more].concat()), "").await;
     assert_eq!(run.code, 0, "{run:?}");
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(told["verdict"], "accepted", "{told}");
-    let made = told["faults"].as_array().unwrap().iter();
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(report["verdict"], "accepted", "{report}");
+    let made = report["faults"].as_array().unwrap().iter();
     let made: Vec<_> = made.map(|it| (&it["fault"], &it["made"])).collect();
     let (names, once) = (faults.iter().map(|it| Value::from(*it)), Value::from(1));
     let names: Vec<Value> = names.collect();
     let expected: Vec<_> = names.iter().map(|it| (it, &once)).collect();
-    assert_eq!(made, expected, "{told}");
+    assert_eq!(made, expected, "{report}");
     // Every replica reported its state at the end, and it equals the state derived from the log.
-    let coverage = told["coverage"].as_array().unwrap().iter();
+    let coverage = report["coverage"].as_array().unwrap().iter();
     let mut states = coverage.filter(|it| it["what"] == "states of replicas compared with the log");
-    assert!(states.all(|it| it["count"] == 3), "{told}");
-    let checks = told["checks"].as_array().unwrap();
-    assert!(checks.iter().all(|it| it["violations"] == 0), "{told}");
+    assert!(states.all(|it| it["count"] == 3), "{report}");
+    let checks = report["checks"].as_array().unwrap();
+    assert!(checks.iter().all(|it| it["violations"] == 0), "{report}");
     let cluster = run.stderr.lines().find_map(folder_in).unwrap();
     let left = processes_naming(cluster);
     assert!(left.is_empty(), "processes of {cluster} stay: {left:?}");
-    told
+    report
 }
 
 #[tokio::test]
 async fn without_namespaces_proxies_cut_the_leader_off_in_one_direction_and_the_other() {
     let more = ["--network", "proxies"];
-    let told = play("asymmetric", &["leader-cut-out", "leader-cut-in"], &more).await;
-    assert_eq!(told["network"], "proxies", "{told}");
-    let again = told["again"].as_str().unwrap();
+    let report = play("asymmetric", &["leader-cut-out", "leader-cut-in"], &more).await;
+    assert_eq!(report["network"], "proxies", "{report}");
+    let again = report["again"].as_str().unwrap();
     assert!(again.contains("--network proxies"), "{again}");
 }
 
 #[tokio::test]
 async fn without_namespaces_proxies_cut_a_host_off() {
     let more = ["--network", "proxies"];
-    let told = play("worker-isolate", &["host-cut"], &more).await;
-    assert_eq!(told["network"], "proxies", "{told}");
+    let report = play("worker-isolate", &["host-cut"], &more).await;
+    assert_eq!(report["network"], "proxies", "{report}");
 }
 
 #[tokio::test]
@@ -83,6 +83,6 @@ async fn a_replica_without_its_data_neither_serves_nor_votes_and_a_new_one_takes
 }
 
 #[tokio::test]
-async fn replicas_come_and_go_under_load_and_users_do_not_notice() {
+async fn replicas_are_added_and_removed_under_load_without_failed_calls() {
     stands("membership", "members-changed", &[]).await;
 }

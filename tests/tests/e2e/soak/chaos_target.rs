@@ -12,7 +12,7 @@ use tokio::time::{Duration, sleep};
 use crate::faults::chaos_target::{SHAPE, foreign_job, is_untouched, what_is_left};
 
 /// Polling interval for killed processes.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Reason of an admin's block from long before the run.
 const ADMINS: &str = "driver 580";
 
@@ -25,11 +25,11 @@ async fn spares(cluster: &Cluster, allowed: &str, replica: i32) -> Run {
     let rest = ["-o", "json", "--out", out.to_str().unwrap()];
     let run = cluster.muster(&[&target[..], &named, &rest].concat()).await;
     assert_eq!(run.code, 1, "{run:?}");
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(told["verdict"], "invalid", "{told}");
-    let faults = told["faults"].as_array().unwrap();
-    assert_eq!(faults.len(), allowed.split(',').count(), "{told}");
-    assert!(faults.iter().all(|it| it["made"] == 0), "{told}");
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(report["verdict"], "invalid", "{report}");
+    let faults = report["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), allowed.split(',').count(), "{report}");
+    assert!(faults.iter().all(|it| it["made"] == 0), "{report}");
     run
 }
 
@@ -38,12 +38,12 @@ async fn keep_running(cluster: &mut Cluster) -> Infallible {
     loop {
         let members = cluster.replicas.iter_mut().chain(&mut cluster.workers);
         { members.filter(|member| !member.is_running()) }.for_each(muster_tests::Member::start);
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 #[tokio::test]
-async fn an_agent_and_a_replica_that_are_killed_come_back_and_a_job_of_somebody_else_runs_on() {
+async fn a_killed_agent_and_replica_come_back_and_a_foreign_job_keeps_running() {
     let mut cluster = Cluster::start(SHAPE).await;
     let client = cluster.client().await;
     let (foreign, before) = foreign_job(&client).await;
@@ -65,12 +65,12 @@ async fn an_agent_and_a_replica_that_are_killed_come_back_and_a_job_of_somebody_
         never = keep_running(&mut cluster) => match never {},
     };
     assert_eq!(run.code, 0, "{run:?}");
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(told["verdict"], "accepted", "{told}");
-    let faults = told["faults"].as_array().unwrap();
-    assert_eq!(faults.len(), 2, "{told}");
-    assert!(faults.iter().all(|it| it["made"] == 1), "{told}");
-    let again = told["again"].as_str().unwrap();
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(report["verdict"], "accepted", "{report}");
+    let faults = report["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), 2, "{report}");
+    assert!(faults.iter().all(|it| it["made"] == 1), "{report}");
+    let again = report["again"].as_str().unwrap();
     let processes = format!("--agent-pid {agent} --replica-pid {replica}");
     assert!(again.contains(&processes), "{again}");
     is_untouched(&cluster, &client, (foreign, &before), &pids).await;
@@ -78,7 +78,7 @@ async fn an_agent_and_a_replica_that_are_killed_come_back_and_a_job_of_somebody_
 }
 
 #[tokio::test]
-async fn a_replica_of_another_cluster_is_let_go() {
+async fn a_replica_of_another_cluster_is_released_and_keeps_running() {
     let cluster = Cluster::start(SHAPE).await;
     let other = Cluster::start(Shape {
         replicas: 1,
@@ -109,14 +109,17 @@ async fn with_certificates_a_run_works_by_its_token_and_leaves_no_block() {
         "json",
         "--out",
     ];
-    let words = [&target[..], &rest, &[out.to_str().unwrap()]].concat();
-    let run = cluster.muster(Some(&token), &words).await;
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(told["violations"], Value::Array(Vec::new()), "{told}");
+    let args = [&target[..], &rest, &[out.to_str().unwrap()]].concat();
+    let run = cluster.muster(Some(&token), &args).await;
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(report["violations"], Value::Array(Vec::new()), "{report}");
     // The number of calls per second on this machine is not under test.
-    let faults = told["faults"].as_array().unwrap();
-    assert_eq!(faults.len(), 2, "{told}");
-    assert!(faults.iter().all(|it| it["without_effect"] == 0), "{told}");
+    let faults = report["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), 2, "{report}");
+    assert!(
+        faults.iter().all(|it| it["without_effect"] == 0),
+        "{report}"
+    );
     let client = cluster.client_of(Some("replica-1"), None).await;
     assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
     let request = v1::ListJobsRequest {
@@ -143,7 +146,7 @@ async fn blocked_host(client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn a_block_that_an_admin_puts_in_the_place_of_the_runs_stays() {
+async fn a_block_that_an_admin_put_over_that_of_the_run_stays() {
     let cluster = Cluster::start(SHAPE).await;
     let client = cluster.client().await;
     let folder = tempfile::tempdir().unwrap();
@@ -153,8 +156,8 @@ async fn a_block_that_an_admin_puts_in_the_place_of_the_runs_stays() {
     let command = cluster.command(&[&target[..], &rest].concat());
     let replaced = async {
         let host = blocked_host(&client).await;
-        let words = ["host", "block", &host, "--reason", ADMINS];
-        assert_eq!(cluster.muster(&words).await.code, 0);
+        let args = ["host", "block", &host, "--reason", ADMINS];
+        assert_eq!(cluster.muster(&args).await.code, 0);
     };
     let (run, ()) = tokio::join!(Run::of(command, ""), replaced);
     let left = what_is_left(&client).await;
@@ -162,7 +165,7 @@ async fn a_block_that_an_admin_puts_in_the_place_of_the_runs_stays() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
+async fn an_interrupted_run_removes_its_own_blocks_and_jobs_only() {
     let cluster = Cluster::start(SHAPE).await;
     let client = cluster.client().await;
     let (foreign, before) = foreign_job(&client).await;
@@ -170,9 +173,9 @@ async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
     let host = before.tasks[0].host.clone();
     let other = { cluster.workers.iter() }.find(|worker| worker.name != host);
     let other = other.map(|worker| worker.name.clone()).unwrap();
-    let words = ["host", "block", &other, "--reason", ADMINS];
-    assert_eq!(cluster.muster(&words).await.code, 0);
-    let words = [
+    let args = ["host", "block", &other, "--reason", ADMINS];
+    assert_eq!(cluster.muster(&args).await.code, 0);
+    let args = [
         "chaos",
         "run",
         "--target",
@@ -180,7 +183,7 @@ async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
         "--allow",
         "host-blocked",
     ];
-    let mut command = cluster.command(&words);
+    let mut command = cluster.command(&args);
     command
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -194,18 +197,18 @@ async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
         .unwrap();
     assert!(sent.success());
     let ended = child.wait_with_output().await.unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{told}");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{stderr}");
     assert!(
-        told.contains("interrupted; what it had made is cleared away"),
-        "{told}"
+        stderr.contains("interrupted; what it had made is cleared away"),
+        "{stderr}"
     );
     assert_eq!(what_is_left(&client).await, (vec![ADMINS.to_owned()], 0));
     is_untouched(&cluster, &client, (foreign, &before), &pids).await;
 }
 
 #[tokio::test]
-async fn no_replica_is_hit_while_another_one_is_away() {
+async fn no_replica_is_hit_while_another_one_is_down() {
     let mut cluster = Cluster::start(SHAPE).await;
     cluster.replicas[2].kill();
     let client = cluster.client().await;
@@ -213,7 +216,7 @@ async fn no_replica_is_hit_while_another_one_is_away() {
     let allowed = "replica-frozen,replica-killed";
     let run = spares(&cluster, allowed, cluster.replicas[1].pid()).await;
     // Reported for its watcher, and for each fault.
-    let told = run.stderr.matches("does not answer").count();
-    assert_eq!(told, 3, "{run:?}");
+    let warnings = run.stderr.matches("does not answer").count();
+    assert_eq!(warnings, 3, "{run:?}");
     assert!(cluster.replicas[1].is_running(), "{run:?}");
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::faults::trials::{played, played_with};
 
 #[tokio::test]
-async fn a_training_goes_on_while_its_agent_is_replaced_by_another_program() {
+async fn a_training_continues_while_its_agent_is_replaced_by_another_program() {
     if let Some(row) = played("agent-upgraded").await {
         assert_eq!(
             (&row["attempts"], &row["steps_repeated"]),
@@ -19,7 +19,7 @@ async fn a_training_goes_on_while_its_agent_is_replaced_by_another_program() {
 
 /// The program that starts workers records the start and continues as the product.
 #[tokio::test]
-async fn a_training_goes_on_while_an_agent_of_another_build_is_replaced_by_this_one() {
+async fn a_training_continues_while_an_agent_of_another_build_is_replaced_by_this_one() {
     let folder = tempfile::tempdir().unwrap();
     let (previous, started) = (folder.path().join("muster"), folder.path().join("started"));
     let script = format!(
@@ -40,7 +40,7 @@ async fn a_training_goes_on_while_an_agent_of_another_build_is_replaced_by_this_
 }
 
 #[tokio::test]
-async fn a_training_on_a_host_that_nobody_hears_any_more_goes_on_elsewhere_and_never_twice() {
+async fn a_training_on_a_host_that_cannot_send_continues_elsewhere_and_never_twice() {
     if let Some(row) = played("host-cut-out").await {
         assert_eq!(row["lived_at_once"], Value::Array(Vec::new()));
     }
@@ -54,7 +54,7 @@ async fn a_training_survives_a_damaged_checkpoint() {
 }
 
 #[tokio::test]
-async fn a_training_on_a_host_that_hears_nothing_for_less_than_its_grace_goes_on_there() {
+async fn a_training_on_a_host_that_cannot_receive_for_less_than_its_grace_continues_there() {
     if let Some(row) = played("host-cut-briefly-in").await {
         let (attempts, repeated) = (&row["attempts"], &row["steps_repeated"]);
         assert_eq!((attempts, repeated), (&1.into(), &0.into()), "{row}");
@@ -62,14 +62,14 @@ async fn a_training_on_a_host_that_hears_nothing_for_less_than_its_grace_goes_on
 }
 
 #[tokio::test]
-async fn a_training_outlives_a_full_disk_while_it_saves() {
+async fn a_training_survives_a_full_disk_while_it_saves() {
     if let Some(row) = played("checkpoint-disk-full").await {
         assert!(row["back_ms"].as_u64().is_some(), "{row}");
     }
 }
 
 #[tokio::test]
-async fn a_training_that_does_not_stop_when_asked_is_killed_and_goes_on_later() {
+async fn a_training_that_ignores_a_stop_request_is_killed_and_continues_later() {
     if let Some(row) = played("stop-ignored").await {
         assert_eq!(row["attempts"], 2, "{row}");
     }

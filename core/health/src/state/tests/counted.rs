@@ -8,7 +8,7 @@ impl Site {
     /// Rules and components that count against host 1 with its GPUs.
     fn counted(&self) -> Vec<String> {
         let gpus = (8..16).map(GpuUuid);
-        let counted = self.book.counted_findings(&self.rules, HostId(1), gpus);
+        let counted = self.health.counted_findings(&self.rules, HostId(1), gpus);
         let one = |key: FindingKey| format!("{} {}", key.rule, name(&key.component));
         counted.into_iter().map(one).collect()
     }

@@ -22,14 +22,14 @@ pub(super) fn execution() -> impl Strategy<Value = Execution> {
         Just(CpuBinding::Cpus),
         Just(CpuBinding::Numa),
     ];
-    let said = (
+    let given = (
         option::of(container()),
         btree_map(kind, limit, 0..3),
         option::of(any::<u32>()),
         vec(secret, 0..3),
         binding,
     );
-    let said = said.prop_map(
+    let given = given.prop_map(
         |(container, ulimits, pids_max, secrets, binding)| Execution {
             container,
             ulimits,
@@ -38,5 +38,5 @@ pub(super) fn execution() -> impl Strategy<Value = Execution> {
             binding,
         },
     );
-    prop_oneof![Just(Execution::default()), said]
+    prop_oneof![Just(Execution::default()), given]
 }

@@ -27,7 +27,7 @@ pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
         mode,
         any::<bool>(),
     );
-    let said = (numbers, lists, options).prop_map(|(numbers, lists, options)| Lifecycle {
+    let given = (numbers, lists, options).prop_map(|(numbers, lists, options)| Lifecycle {
         barrier: options.1,
         tasks_at_once_max: numbers.0,
         after: lists.0,
@@ -39,7 +39,7 @@ pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
         suspend: options.3,
         member_swap: options.4,
     });
-    prop_oneof![Just(Lifecycle::default()), said]
+    prop_oneof![Just(Lifecycle::default()), given]
 }
 
 /// An arbitrary pipeline.

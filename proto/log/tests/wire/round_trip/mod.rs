@@ -53,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn a_beat_comes_back_from_the_wire(heartbeat in strategies::heartbeat()) {
+    fn a_heartbeat_comes_back_from_the_wire(heartbeat in strategies::heartbeat()) {
         prop_assert_eq!(Heartbeat::try_from(v1::Heartbeat::from(&heartbeat)).unwrap(), heartbeat);
     }
 

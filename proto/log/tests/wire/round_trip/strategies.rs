@@ -664,16 +664,16 @@ fn task_status() -> impl Strategy<Value = TaskStatus> {
     ];
     let checkpoints = vec(checkpoint_report(), 0..4);
     let damage = (any::<u64>(), text()).prop_map(|(step, reason)| DamageReport { step, reason });
-    let said = (checkpoints, option::of(any::<u64>()), vec(damage, 0..4));
-    (job(), task(), unit(), epoch(), phase, said).prop_map(
-        |(job, task, unit, epoch, phase, said)| TaskStatus {
+    let reports = (checkpoints, option::of(any::<u64>()), vec(damage, 0..4));
+    (job(), task(), unit(), epoch(), phase, reports).prop_map(
+        |(job, task, unit, epoch, phase, reports)| TaskStatus {
             key: TaskKey { job, task },
             unit,
             epoch,
             phase,
-            checkpoints: said.0,
-            progress_step: said.1,
-            damaged: said.2,
+            checkpoints: reports.0,
+            progress_step: reports.1,
+            damaged: reports.2,
         },
     )
 }

@@ -157,9 +157,9 @@ fn add_warm_host(cluster: &mut Cluster) {
 /// that fails under a task, and one that an operator blocks.
 async fn drill(cluster: &Cluster, client: &Client) {
     // A new leader does not know its workers at once.
-    let run = async |words: &[&str]| {
-        eventually(&format!("{words:?} is done"), async || {
-            (cluster.muster(words).await.code == 0).then_some(())
+    let run = async |args: &[&str]| {
+        eventually(&format!("{args:?} is done"), async || {
+            (cluster.muster(args).await.code == 0).then_some(())
         })
         .await;
     };
@@ -240,8 +240,8 @@ async fn lose_majority(cluster: &mut Cluster, prometheus: &Prometheus, leaderles
     });
     let impatient = impatient.await.unwrap();
     eventually("answers of such calls are counted", async || {
-        let told = impatient.status(v1::Consistency::Linearizable).await;
-        assert!(told.is_err(), "{told:?}");
+        let result = impatient.status(v1::Consistency::Linearizable).await;
+        assert!(result.is_err(), "{result:?}");
         let counted = prometheus.query(LEADERLESS_ANSWERS).await.unwrap();
         (!counted.is_empty()).then_some(())
     })
@@ -397,9 +397,9 @@ fn check_metrics(page: &str) {
         .write_all(ours.as_bytes())
         .unwrap();
     let output = promtool.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.success() && told.is_empty(),
-        "promtool check metrics: {told}"
+        output.status.success() && stderr.is_empty(),
+        "promtool check metrics: {stderr}"
     );
 }

@@ -45,15 +45,15 @@ fn named(text: &str, prefix: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-fn promtool(words: [&str; 3]) {
+fn promtool(args: [&str; 3]) {
     let output = Command::new("promtool")
-        .args(words)
+        .args(args)
         .current_dir(Path::new(ROOT).join("deploy/prometheus"))
         .output()
         .unwrap();
     assert!(
         output.status.success(),
-        "promtool {words:?}: {}{}",
+        "promtool {args:?}: {}{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
@@ -142,7 +142,7 @@ fn written(page: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_series_stands_on_the_page_about_monitoring() {
+fn every_series_is_documented_on_the_monitoring_page() {
     let mut exported = BTreeMap::new();
     for name in CRATES {
         collect(&Path::new(ROOT).join(name).join("src"), &mut exported);

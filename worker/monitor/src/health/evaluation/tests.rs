@@ -474,14 +474,14 @@ async fn a_recovered_cluster_receives_standing_findings_again_and_no_other_one_d
     assert!(rig.see(counted(0, &both)).await.is_empty());
     assert!(rig.see(full()).await.is_empty());
     let mut restarted = rig.restarted();
-    restarted.evaluator.tell().await;
+    restarted.evaluator.forward_findings().await;
     while restarted.incoming.try_recv().is_ok() {}
     assert!(restarted.see(full()).await.is_empty());
     assert_eq!(restarted.see(counted(100, &[])).await, held);
     assert_eq!(restarted.see(full()).await, found);
     // Once for each recovery, also across a restart.
     let mut next = restarted.restarted();
-    next.evaluator.tell().await;
+    next.evaluator.forward_findings().await;
     while next.incoming.try_recv().is_ok() {}
     assert!(next.see(counted(100, &[])).await.is_empty());
     assert!(next.see(full()).await.is_empty());

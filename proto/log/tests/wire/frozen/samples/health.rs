@@ -178,20 +178,20 @@ pub(crate) fn state() -> State {
     if let Some(host) = parts.hosts.first_mut() {
         host.planned = Some(super::planned_block());
     }
-    let mut book = parts.health.clone();
+    let mut health = parts.health.clone();
     for part in pieces() {
-        book.restore(part);
+        health.restore(part);
     }
     let rules = HealthRules::read(Revision(30), &RULES.into(), Some(7));
     State::restore(StateParts {
-        health: book,
+        health,
         health_rules: rules.unwrap(),
         ..parts
     })
 }
 
 fn pieces() -> Vec<Part> {
-    let ill = Component::Gpu(gpu(1));
+    let faulty = Component::Gpu(gpu(1));
     let mut condition = Condition::new(AT);
     condition
         .change(blocked(), RecoveryLimits::default())
@@ -203,8 +203,8 @@ fn pieces() -> Vec<Part> {
     record.start(AT);
     record.fail(AT, true);
     record.code(AT, 48);
-    let mut heard = AppliedUpTo::default();
-    assert!(heard.is_new(3, 9));
+    let mut applied = AppliedUpTo::default();
+    assert!(applied.is_new(3, 9));
     let mut xids = Xids::default();
     xids.record(
         &RuleSet::shipped().unwrap(),
@@ -227,19 +227,19 @@ fn pieces() -> Vec<Part> {
         incidents.record_failure(AT, HostId(host), &[(rack.clone(), 4)]);
     }
     vec![
-        Part::Condition(ill.clone(), condition),
+        Part::Condition(faulty.clone(), condition),
         Part::Condition(Component::Host(HOST), restrictions()),
-        Part::Wanted(ill.clone(), DeviceAction::Reset),
-        Part::Repairs(ill.clone(), repairs),
+        Part::Wanted(faulty.clone(), DeviceAction::Reset),
+        Part::Repairs(faulty.clone(), repairs),
         Part::Record(HOST, record),
         Part::OfRack("power_brake".to_owned(), HOST),
-        Part::Heard(HOST, heard),
+        Part::Heard(HOST, applied),
         Part::Finding(xid()),
         Part::Finding(over()),
         Part::End(end()),
         Part::RanWell(end().program, vec![(gpu(2), AT)]),
         Part::Xids(xids),
-        Part::Rails(rails(&ill)),
+        Part::Rails(rails(&faulty)),
         Part::Incidents(incidents),
     ]
 }

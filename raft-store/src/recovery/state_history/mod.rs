@@ -14,7 +14,7 @@ use openraft::impls::EntryPayload;
 use crate::apply::shared::{Applied, SharedState};
 use crate::apply::state_machine::{DecodeError, StateMachine};
 use crate::error::OpenError;
-use crate::recovery::remains::position;
+use crate::recovery::offline_log::position;
 use crate::storage::codec::record;
 use crate::storage::disk::{LogDisk, MetaKey};
 use crate::storage::snapshot::{SnapshotFile, SnapshotStore};
@@ -23,7 +23,7 @@ use crate::types::Entry;
 /// Bytes of log read at a time.
 const PART_BYTES: usize = 8 * 1024 * 1024;
 /// Attempts to find the data: a snapshot taken meanwhile may remove files found by the first attempt.
-const LOOKS_MAX: usize = 3;
+const ATTEMPTS_MAX: usize = 3;
 
 /// Error of a past state that cannot be rebuilt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -108,12 +108,12 @@ impl<M: StateMachine> StateHistory<M> {
     }
 
     /// The state right after the command that produced a revision. Reads the disk and takes as long as
-    /// applying that part of the log took: not for async threads. It is aborted once `lasts`, called before
+    /// applying that part of the log took: not for async threads. It is aborted once `may_continue`, called before
     /// every entry, returns false.
     pub(crate) fn state_at(
         &self,
         revision: u64,
-        lasts: &dyn Fn() -> bool,
+        may_continue: &dyn Fn() -> bool,
     ) -> Result<M, StateHistoryError> {
         let (newest, end) = {
             let applied = self.shared.read();
@@ -130,14 +130,16 @@ impl<M: StateMachine> StateHistory<M> {
             });
         }
         let log = self.log.upgrade().ok_or(StateHistoryError::Stopped)?;
-        let mut looks = 1;
+        let mut attempts = 1;
         loop {
-            let told = self
+            let result = self
                 .base(&*log, revision)
-                .and_then(|base| replay(&*log, base, revision, end, lasts));
-            match told {
-                Err(StateHistoryError::Unreadable { .. }) if looks < LOOKS_MAX => looks += 1,
-                told => return told,
+                .and_then(|base| replay(&*log, base, revision, end, may_continue));
+            match result {
+                Err(StateHistoryError::Unreadable { .. }) if attempts < ATTEMPTS_MAX => {
+                    attempts += 1
+                }
+                result => return result,
             }
         }
     }
@@ -194,7 +196,7 @@ fn replay<M: StateMachine>(
     base: Applied<M>,
     revision: u64,
     end: u64,
-    lasts: &dyn Fn() -> bool,
+    may_continue: &dyn Fn() -> bool,
 ) -> Result<M, StateHistoryError> {
     let mut next = base.last.map_or(0, |last| last.index + 1);
     let mut state = base.state;
@@ -209,7 +211,7 @@ fn replay<M: StateMachine>(
             });
         }
         for (index, bytes) in part {
-            if !lasts() {
+            if !may_continue() {
                 return Err(StateHistoryError::Aborted {
                     asked: revision,
                     reached: state.revision(),

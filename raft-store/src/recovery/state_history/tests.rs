@@ -19,7 +19,7 @@ use crate::types::{LeaderId, LogId};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Leaps {
     revision: u64,
-    told: Vec<u8>,
+    commands: Vec<u8>,
 }
 
 impl StateMachine for Leaps {
@@ -37,7 +37,7 @@ impl StateMachine for Leaps {
 
     fn apply(&mut self, _time_ms: u64, command: &u8) {
         self.revision += u64::from(*command);
-        self.told.push(*command);
+        self.commands.push(*command);
     }
 
     fn revision(&self) -> u64 {
@@ -51,14 +51,14 @@ impl StateMachine for Leaps {
     fn carry_over(&mut self, _former: &[(Peer, bool)], _now_ms: u64) {}
 
     fn write_snapshot(&self, sink: &mut dyn Write) -> io::Result<()> {
-        sink.write_all(&self.told)
+        sink.write_all(&self.commands)
     }
 
     fn read_snapshot(source: &mut dyn Read) -> Result<Self, DecodeError> {
-        let mut told = Vec::new();
-        source.read_to_end(&mut told)?;
-        let revision = told.iter().map(|command| u64::from(*command)).sum();
-        Ok(Self { revision, told })
+        let mut commands = Vec::new();
+        source.read_to_end(&mut commands)?;
+        let revision = commands.iter().map(|command| u64::from(*command)).sum();
+        Ok(Self { revision, commands })
     }
 
     fn state_hash(&self) -> u64 {
@@ -143,11 +143,13 @@ impl Replica {
     fn at_while(
         &self,
         revision: u64,
-        lasts: &dyn Fn() -> bool,
+        may_continue: &dyn Fn() -> bool,
     ) -> Result<Vec<u8>, StateHistoryError> {
         let shared = Arc::new(SharedState::new(self.applied.clone()));
-        let past = StateHistory::new(&self.log, &self.snapshots, &shared);
-        past.state_at(revision, lasts).map(|state| state.told)
+        let history = StateHistory::new(&self.log, &self.snapshots, &shared);
+        history
+            .state_at(revision, may_continue)
+            .map(|state| state.commands)
     }
 }
 
@@ -155,13 +157,13 @@ impl Replica {
 fn a_revision_inside_an_entry_is_shown_without_the_rest_of_the_entry() {
     let replica = Replica::with(&[&[1, 1], &[], &[1, 1, 1], &[1]]);
     for revision in 0..=6 {
-        let told = replica.at(revision).unwrap();
-        assert_eq!(told.len() as u64, revision);
+        let commands = replica.at(revision).unwrap();
+        assert_eq!(commands.len() as u64, revision);
     }
 }
 
 #[test]
-fn a_revision_inside_a_command_is_refused_with_those_around_it() {
+fn a_revision_inside_a_command_is_refused_with_the_revisions_around_it() {
     let replica = Replica::with(&[&[1], &[1, 3, 1]]);
     assert_eq!(replica.at(2).unwrap(), [1, 1]);
     for asked in [3, 4] {
@@ -176,7 +178,7 @@ fn a_revision_inside_a_command_is_refused_with_those_around_it() {
 }
 
 #[test]
-fn what_is_told_begins_with_the_oldest_snapshot_after_which_the_log_is_whole() {
+fn history_begins_at_the_oldest_snapshot_with_a_complete_log_after_it() {
     let mut replica = Replica::with(&[&[1], &[1], &[1]]);
     replica.snapshot();
     replica.append(&[1, 1]);
@@ -204,7 +206,7 @@ fn what_is_told_begins_with_the_oldest_snapshot_after_which_the_log_is_whole() {
 }
 
 #[test]
-fn entries_that_are_missing_are_not_passed_over() {
+fn missing_log_entries_are_an_error() {
     let replica = Replica::with(&[&[1], &[1], &[1]]);
     let hole = LogChange::RemoveEntries { from: 1, to: 2 };
     replica.log.write(vec![hole]).unwrap();
@@ -216,7 +218,7 @@ fn entries_that_are_missing_are_not_passed_over() {
 }
 
 #[test]
-fn nobody_waits_longer_than_they_want_to() {
+fn a_replay_is_aborted_when_its_caller_gives_up() {
     let replica = Replica::with(&[&[1], &[1], &[1], &[1]]);
     let asked = AtomicUsize::new(0);
     let twice = || asked.fetch_add(1, Ordering::Relaxed) < 2;
@@ -228,10 +230,13 @@ fn nobody_waits_longer_than_they_want_to() {
 }
 
 #[test]
-fn a_replica_that_has_stopped_tells_nothing() {
+fn a_stopped_replica_rebuilds_no_state() {
     let replica = Replica::with(&[&[1], &[1]]);
     let shared = Arc::new(SharedState::new(replica.applied.clone()));
-    let past = StateHistory::new(&replica.log, &replica.snapshots, &shared);
+    let history = StateHistory::new(&replica.log, &replica.snapshots, &shared);
     drop(replica);
-    assert_eq!(past.state_at(1, &|| true), Err(StateHistoryError::Stopped));
+    assert_eq!(
+        history.state_at(1, &|| true),
+        Err(StateHistoryError::Stopped)
+    );
 }

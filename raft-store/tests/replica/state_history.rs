@@ -38,7 +38,7 @@ fn oldest(handle: &Handle<Counter>) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_revision_since_the_oldest_snapshot_is_shown_as_it_was() {
+async fn every_state_since_the_oldest_snapshot_can_be_rebuilt() {
     let mut cluster = Cluster::start(history).await;
     let mut seen = BTreeMap::new();
     for amount in 1..=60 {
@@ -76,7 +76,7 @@ async fn every_revision_since_the_oldest_snapshot_is_shown_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_whole_past_is_there_until_there_are_snapshots_enough() {
+async fn the_complete_history_is_kept_until_enough_snapshots_exist() {
     let cluster = Cluster::start(history).await;
     let mut seen = BTreeMap::new();
     for amount in 1..=15 {

@@ -8,11 +8,11 @@ use crate::support::counter::Counter;
 use crate::support::eventually;
 
 /// Reads a replica's directory, once it is free.
-async fn remains(node: &Node) -> OfflineLog<Counter> {
+async fn offline_log(node: &Node) -> OfflineLog<Counter> {
     let cluster_id = config(node.id, node.directory.path()).cluster_id;
     eventually("a free directory", async || {
         match OfflineLog::read(node.directory.path(), &cluster_id) {
-            Ok(remains) => Some(remains),
+            Ok(log) => Some(log),
             Err(OpenError::InUse { .. }) => None,
             Err(error) => panic!("replica {} cannot be read: {error:?}", node.id),
         }
@@ -21,9 +21,9 @@ async fn remains(node: &Node) -> OfflineLog<Counter> {
 }
 
 /// The state after all entries.
-fn replayed(remains: &OfflineLog<Counter>) -> Counter {
-    let mut state = remains.base.clone();
-    for entry in &remains.entries {
+fn replayed(log: &OfflineLog<Counter>) -> Counter {
+    let mut state = log.base.clone();
+    for entry in &log.entries {
         for command in &entry.commands {
             state.apply(entry.time_ms, command);
         }
@@ -47,7 +47,7 @@ async fn the_log_of_a_stopped_replica_replays_to_the_state_that_it_had() {
     }
     let mut all = Vec::new();
     for node in &cluster.nodes {
-        all.push(remains(node).await);
+        all.push(offline_log(node).await);
     }
     let common = all.iter().map(|it| it.entries.len()).min().unwrap();
     assert!(common >= 20, "{common}");
@@ -62,7 +62,7 @@ async fn the_log_of_a_stopped_replica_replays_to_the_state_that_it_had() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_was_cut_short_goes_on_from_its_snapshot() {
+async fn a_truncated_log_is_replayed_from_its_snapshot() {
     let snapshots = |config: &mut Config| {
         config.snapshots.snapshot_every_entries = 10;
         config.snapshots.keep_entries = 2;
@@ -75,9 +75,9 @@ async fn a_log_that_was_cut_short_goes_on_from_its_snapshot() {
     for node in &mut cluster.nodes {
         node.kill();
     }
-    let remains = remains(&cluster.nodes[0]).await;
-    assert!(remains.base.revision() > 0, "nothing was removed");
+    let log = offline_log(&cluster.nodes[0]).await;
+    assert!(log.base.revision() > 0, "nothing was removed");
     // A snapshot of the complete state may just have been taken.
-    assert!(remains.range().is_none_or(|range| *range.start() > 1));
-    assert_eq!(replayed(&remains).totals, state.totals);
+    assert!(log.range().is_none_or(|range| *range.start() > 1));
+    assert_eq!(replayed(&log).totals, state.totals);
 }
