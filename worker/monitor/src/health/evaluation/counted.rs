@@ -90,14 +90,21 @@ impl RuleEvaluator {
             // Compared again once the rules in force are fetched.
             return;
         };
-        match (rule.component, &key.component) {
-            // A host reports a fault of its rack by the readings of its GPUs.
-            (ComponentKind::Rack, _) => {
-                for gpu in self.host.models.keys() {
-                    self.readings.doubt(now, rule, &Component::Gpu(*gpu));
-                }
+        // A host reports a fault of its rack by the readings of its GPUs.
+        let components = if rule.component == ComponentKind::Rack {
+            self.host
+                .models
+                .keys()
+                .copied()
+                .map(Component::Gpu)
+                .collect()
+        } else {
+            vec![key.component.clone()]
+        };
+        for component in components {
+            if !self.is_found(&key.rule, &component) {
+                self.readings.doubt(now, rule, &component);
             }
-            _ => self.readings.doubt(now, rule, &key.component),
         }
         if signals::of_rule(&key.rule).is_none() {
             return;
