@@ -114,8 +114,8 @@ mod tests {
             ..Meta::default()
         };
         assert!(!tried.holds() && Meta::default().holds());
-        let told = "the same world again, A DIFFERENT world in a separate process";
-        assert_eq!(tried.to_string(), told);
+        let expected = "the same world again, A DIFFERENT world in a separate process";
+        assert_eq!(tried.to_string(), expected);
         assert!(Meta::default().to_string().contains("not run again"));
     }
 }
