@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_still_may_not_go_on_beside_its_successor() {
+    fn a_frozen_task_must_not_continue_beside_its_successor() {
         let mut ledger = GpuLedger::default();
         ledger.started(owner(1, 10), FIRST, &[GpuUuid(7)]);
         ledger.froze(owner(1, 10));

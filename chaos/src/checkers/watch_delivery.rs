@@ -223,7 +223,7 @@ mod tests {
 
     /// A hub that sent such notices freely could skip every event.
     #[test]
-    fn what_is_said_to_be_gone_must_be_gone() {
+    fn a_notice_of_compacted_events_must_be_true() {
         // The replica still has them; they were already delivered; it lacks some, but fewer.
         for (asked, reported, lacked) in [(0, 4, 0), (4, 4, 4), (2, 5, 4)] {
             let mut watching = watching();

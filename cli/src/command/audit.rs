@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_there_is_comes_in_the_order_of_time_not_replica_by_replica() {
+    async fn records_of_all_replicas_are_ordered_by_time() {
         let record = |replica_id, sequence, time_ms| v1::AuditRecord {
             replica_id,
             sequence,

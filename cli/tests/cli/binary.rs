@@ -380,7 +380,7 @@ fn options_of_a_what_if_and_of_a_trace_do_not_mix() {
 }
 
 #[test]
-fn a_bundle_of_nobody_is_made_and_is_a_failure() {
+fn a_bundle_without_any_answer_is_written_and_fails() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bundle.tar.gz");
     let path = file.to_str().unwrap();
@@ -407,7 +407,7 @@ fn yaml(text: &str) -> serde_json::Value {
 }
 
 #[test]
-fn whoever_asks_for_yaml_gets_yaml() {
+fn output_in_yaml_is_valid_yaml() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("script.txt");
     std::fs::write(&script, "hosts 1 gpus=8\nsubmit a gpus=5\n").unwrap();
@@ -443,7 +443,7 @@ fn a_reader_that_went_away_does_not_change_how_a_command_ends() {
 }
 
 #[test]
-fn what_is_wrong_with_etcd_is_told_of_etcd_and_by_every_command_that_asks_a_replica() {
+fn errors_about_etcd_name_its_option_in_every_command_that_calls_a_replica() {
     for words in [
         &["job", "list"][..],
         &["worker", "token", "create"],

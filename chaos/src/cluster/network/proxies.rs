@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_lost_in_one_direction_arrives_once_that_is_healed_and_the_other_one_flows() {
+    async fn data_lost_in_one_direction_arrives_after_the_repair_and_the_other_direction_works() {
         let (network, address, target, _reserved) = network();
         let replica = TcpListener::bind(target).await.unwrap();
         let mut user = connected(address).await;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_connection_hangs_while_either_direction_is_cut_and_whoever_left_is_not_let_in() {
+    async fn a_new_connection_hangs_while_a_direction_is_cut_and_is_dropped_if_its_client_left() {
         let (network, address, target, _reserved) = network();
         let replica = TcpListener::bind(target).await.unwrap();
         drop(connected(address).await);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_answered_by_a_leader_that_reaches_nobody_is_told_something_wrong() {
+    fn answers_of_an_isolated_leader_and_missing_responses_are_violations() {
         let episodes = [Episode {
             severed: Some(IsolatedLeader {
                 address: "a:1".to_owned(),

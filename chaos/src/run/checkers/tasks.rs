@@ -139,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_may_be_held() {
+    fn locks_within_the_allocation_are_no_violation() {
         let own = [holding(None, 5), holding(Some(7), 5)];
         assert_eq!(invariants(&own, &[]), []);
     }
 
     #[test]
-    fn what_was_not_given_and_what_ran_twice_is_noticed() {
+    fn locks_without_allocation_and_double_runs_are_violations() {
         assert_eq!(
             invariants(&[holding(Some(8), 5)], &[]),
             [Invariant::Exclusivity]

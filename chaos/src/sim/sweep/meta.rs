@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_another_world_is_told_and_what_was_not_tried_is_not() {
+    fn a_differing_repetition_fails_and_an_omitted_one_does_not() {
         let tried = Meta {
             again: Some(true),
             fresh: Some(false),

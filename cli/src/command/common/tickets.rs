@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_opened_is_remembered_as_long_as_its_case() {
+    fn opened_tickets_are_remembered_as_long_as_their_cases() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("seen");
         let case = Case::of(&component("rma", false)).unwrap();

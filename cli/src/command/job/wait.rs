@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_no_more_is_told_that_the_jobs_go_on() {
+    fn an_interrupted_wait_reports_that_the_jobs_continue() {
         let one = interrupted(&[JobId(69)]);
         assert!(one.text().ends_with("job 69 continues"), "{}", one.text());
         assert_eq!(one.exit().code(), INTERRUPTED);
