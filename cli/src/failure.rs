@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_host_keeps_output_is_told_only_to_whoever_reads_it() {
+    fn only_errors_of_reading_output_mention_that_the_host_keeps_it() {
         let logs = help_of(READING_OUTPUT, "HOST_UNREACHABLE", &[]);
         assert!(logs.contains("keeps the output"), "{logs}");
         let command = help_of(RUNNING_COMMAND, "HOST_UNREACHABLE", &[]);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_cluster_is_part_of_the_command_line() {
+    fn an_invalid_connection_setting_is_a_usage_error() {
         let failure = |field| {
             let rule = "broken".to_owned();
             Failure::from(ClientError::Config { field, rule })

@@ -320,17 +320,17 @@ mod tests {
     }
 
     #[test]
-    fn outages_are_illnesses_of_what_they_name_and_the_rules_that_find_them_exist() {
+    fn outages_become_faults_of_the_parts_they_name_and_every_cause_has_an_enforced_rule() {
         let cluster = Cluster::uniform(1, 8, "H100");
         let causes = [
             outage("GPU: GPU DBE(Double Bit ECC) > Threshold"),
             outage("Parameter Plane Cable: Link Down"),
             outage("Unknown Error: Unknown Error"),
         ];
-        let ill = HardwareFault::of(&causes, &cluster);
-        assert_eq!(ill[0].place, OutageTarget::Gpu(0, 0));
-        assert_eq!(ill[1].place, OutageTarget::Host(0));
-        assert_eq!(ill[2].sign, None, "no sign");
+        let faults = HardwareFault::of(&causes, &cluster);
+        assert_eq!(faults[0].place, OutageTarget::Gpu(0, 0));
+        assert_eq!(faults[1].place, OutageTarget::Host(0));
+        assert_eq!(faults[2].sign, None, "no sign");
         let rules = RuleSet::shipped().unwrap();
         for (words, _, rule, ..) in CAUSES {
             let rule = rules.rule(rule);

@@ -25,7 +25,7 @@ use crate::workload::Scenario;
 /// Author of the queue configuration.
 const AUTHOR: &str = "simulator";
 /// User of jobs whose trace names none.
-const USER_UNSAID: &str = "trace";
+const USER_DEFAULT: &str = "trace";
 /// Priorities of the service classes that traces name; best-effort classes (`BE`, `Spot`) and unknown ones
 /// have 0.
 const CLASSES: [(&str, i32); 4] = [
@@ -206,14 +206,14 @@ impl Policy {
     }
 
     fn plain_spec(self, scenario: &Scenario, job: &TraceJob) -> JobSpec {
-        let told = scenario.settings.told;
+        let information = scenario.settings.job_information;
         let gang = job.tasks > 1;
         JobSpec {
-            name: match told.alike {
+            name: match information.alike {
                 true => format!("{} GPUs", job.gpus()),
                 false => job.name.clone(),
             },
-            user: job.user.clone().unwrap_or_else(|| USER_UNSAID.to_owned()),
+            user: job.user.clone().unwrap_or_else(|| USER_DEFAULT.to_owned()),
             queue: self.queue(scenario, job).to_owned(),
             priority: self.priority(job),
             gang,
@@ -245,7 +245,7 @@ impl Policy {
             stop_grace_ms: STOP_GRACE_MS,
             labels: BTreeMap::new(),
             scheduling: Scheduling {
-                run_time_ms_max: told.limits.of(job.duration_ms),
+                run_time_ms_max: information.limits.of(job.duration_ms),
                 ..Scheduling::default()
             },
             lifecycle: Lifecycle::default(),

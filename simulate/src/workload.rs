@@ -35,7 +35,7 @@ pub struct Settings {
     /// Changes to a policy's rules.
     pub rules: Rules,
     /// Information about the jobs that the scheduler is given.
-    pub told: JobInformation,
+    pub job_information: JobInformation,
 }
 
 impl Default for Settings {
@@ -47,7 +47,7 @@ impl Default for Settings {
             audit_every: None,
             packing: false,
             rules: Rules::default(),
-            told: JobInformation::default(),
+            job_information: JobInformation::default(),
         }
     }
 }
@@ -97,7 +97,7 @@ pub struct Scenario {
     pub(crate) tree: QueueTree,
     pub(crate) settings: Settings,
     /// Faulty parts, detected or not.
-    pub(crate) illnesses: Vec<HardwareFault>,
+    pub(crate) faults: Vec<HardwareFault>,
     /// Health features that the engine uses; `None` for no health management.
     pub(crate) care: Option<HealthFeatures>,
     /// Random seed of the simulated faults.
@@ -152,7 +152,7 @@ impl Scenario {
             cluster,
             jobs,
             settings,
-            illnesses: Vec::new(),
+            faults: Vec::new(),
             care: None,
             luck: 0,
             without_duration,
@@ -178,7 +178,7 @@ impl Scenario {
     /// up to `care`. Jobs then have three retries, and users of their own if the trace names none.
     #[must_use]
     pub fn with_health_features(mut self, outages: &[Outage], care: HealthFeatures) -> Self {
-        self.illnesses = HardwareFault::of(outages, &self.cluster);
+        self.faults = HardwareFault::of(outages, &self.cluster);
         self.care = Some(care);
         self
     }
@@ -195,14 +195,14 @@ impl Scenario {
     #[must_use]
     pub fn with_false_alarm(mut self, percent: u64, span_ms: Range<u64>) -> Self {
         let alarm = HardwareFault::false_alarm(&self.cluster, percent, span_ms);
-        self.illnesses.extend(alarm);
+        self.faults.extend(alarm);
         self
     }
 
     /// Sets other information about the jobs for the scheduler.
     #[must_use]
-    pub const fn with_known(mut self, told: JobInformation) -> Self {
-        self.settings.told = told;
+    pub const fn with_known(mut self, information: JobInformation) -> Self {
+        self.settings.job_information = information;
         self
     }
 

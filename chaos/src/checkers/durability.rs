@@ -255,19 +255,19 @@ impl AcknowledgedWrites {
     /// Returns requests whose answer in the state differs from the client's, or is missing although still
     /// within retention.
     fn other_answers(&self, state: &State) -> Vec<LostWrite> {
-        let told_jobs = self.jobs.iter().map(|(at, job)| (*at, Answer::Job(*job)));
+        let received_jobs = self.jobs.iter().map(|(at, job)| (*at, Answer::Job(*job)));
         let pipelines = self.pipelines.iter();
-        let told_pipelines = pipelines.map(|(at, id)| (*at, Answer::Pipeline(*id)));
-        let other = told_jobs
-            .chain(told_pipelines)
-            .filter_map(|(request, told)| {
+        let received_pipelines = pipelines.map(|(at, id)| (*at, Answer::Pipeline(*id)));
+        let other = received_jobs
+            .chain(received_pipelines)
+            .filter_map(|(request, received)| {
                 let stored = state.requests.get(request);
                 let answer = stored.map(|stored| stored.answer.clone());
-                let is_forgotten = answer.is_none() && is_old(state, &told);
-                (answer.as_ref() != Some(&told) && !is_forgotten).then_some(
+                let is_forgotten = answer.is_none() && is_old(state, &received);
+                (answer.as_ref() != Some(&received) && !is_forgotten).then_some(
                     LostWrite::OtherAnswer {
                         request,
-                        received: told,
+                        received,
                         stored: answer,
                     },
                 )

@@ -260,27 +260,33 @@ mod tests {
 
     #[test]
     fn a_gpu_that_was_given_back_may_be_taken() {
-        let mut book = GpuLedger::default();
-        book.started(owner(1, 10), FIRST, &[GpuUuid(7)]);
-        book.ended(owner(1, 10), None);
-        book.started(owner(2, 11), FIRST, &[GpuUuid(7)]);
-        assert_eq!(book.overlaps(), []);
+        let mut ledger = GpuLedger::default();
+        ledger.started(owner(1, 10), FIRST, &[GpuUuid(7)]);
+        ledger.ended(owner(1, 10), None);
+        ledger.started(owner(2, 11), FIRST, &[GpuUuid(7)]);
+        assert_eq!(ledger.overlaps(), []);
     }
 
     #[test]
     fn each_kind_of_overlap_is_noticed() {
-        let mut book = GpuLedger::default();
-        book.started(owner(1, 10), FIRST, &[GpuUuid(7)]);
-        book.started(owner(2, 11), FIRST, &[GpuUuid(7)]);
-        assert!(matches!(book.overlaps(), [Overlap::Gpu { .. }]));
-        book.started(owner(2, 12), FIRST, &[]);
-        assert!(matches!(book.overlaps(), [_, Overlap::Task { .. }]));
-        book.ended(owner(2, 12), None);
-        book.started(owner(2, 11), FIRST, &[]);
-        assert!(matches!(book.overlaps(), [_, _, Overlap::Backwards { .. }]));
-        book.ended(owner(2, 11), None);
-        book.started(owner(2, 12), FIRST, &[]);
-        assert!(matches!(book.overlaps(), [_, _, _, Overlap::Again { .. }]));
+        let mut ledger = GpuLedger::default();
+        ledger.started(owner(1, 10), FIRST, &[GpuUuid(7)]);
+        ledger.started(owner(2, 11), FIRST, &[GpuUuid(7)]);
+        assert!(matches!(ledger.overlaps(), [Overlap::Gpu { .. }]));
+        ledger.started(owner(2, 12), FIRST, &[]);
+        assert!(matches!(ledger.overlaps(), [_, Overlap::Task { .. }]));
+        ledger.ended(owner(2, 12), None);
+        ledger.started(owner(2, 11), FIRST, &[]);
+        assert!(matches!(
+            ledger.overlaps(),
+            [_, _, Overlap::Backwards { .. }]
+        ));
+        ledger.ended(owner(2, 11), None);
+        ledger.started(owner(2, 12), FIRST, &[]);
+        assert!(matches!(
+            ledger.overlaps(),
+            [_, _, _, Overlap::Again { .. }]
+        ));
     }
 
     #[test]
@@ -289,45 +295,45 @@ mod tests {
             key: member(JobId(1), task),
             epoch: AttemptEpoch(epoch),
         };
-        let mut book = GpuLedger::default();
-        book.started(task(0, 10), FIRST, &[]);
-        book.started(task(1, 10), FIRST, &[]);
-        book.ended(task(0, 10), None);
+        let mut ledger = GpuLedger::default();
+        ledger.started(task(0, 10), FIRST, &[]);
+        ledger.started(task(1, 10), FIRST, &[]);
+        ledger.ended(task(0, 10), None);
         // A replacement for the member that is gone.
-        book.started(task(0, 11), FIRST, &[]);
-        book.ended(task(0, 11), None);
+        ledger.started(task(0, 11), FIRST, &[]);
+        ledger.ended(task(0, 11), None);
         // A different unit may start at any time.
-        book.started(task(2, 11), gang(2, 1), &[]);
-        assert_eq!(book.overlaps(), []);
-        book.started(task(0, 12), gang(0, 2), &[]);
-        assert!(matches!(book.overlaps(), [Overlap::Gang { .. }]));
+        ledger.started(task(2, 11), gang(2, 1), &[]);
+        assert_eq!(ledger.overlaps(), []);
+        ledger.started(task(0, 12), gang(0, 2), &[]);
+        assert!(matches!(ledger.overlaps(), [Overlap::Gang { .. }]));
     }
 
     #[test]
-    fn what_stands_still_may_not_go_on_beside_its_successor() {
-        let mut book = GpuLedger::default();
-        book.started(owner(1, 10), FIRST, &[GpuUuid(7)]);
-        book.froze(owner(1, 10));
-        assert_eq!(book.running(), 0);
-        book.thawed(owner(1, 10));
-        assert_eq!((book.running(), book.overlaps()), (1, &[][..]));
-        book.froze(owner(1, 10));
-        book.started(owner(1, 11), gang(0, 2), &[]);
-        assert_eq!(book.overlaps(), []);
-        book.thawed(owner(1, 10));
-        assert!(matches!(book.overlaps(), [Overlap::Task { .. }]));
+    fn a_frozen_task_must_not_continue_beside_its_successor() {
+        let mut ledger = GpuLedger::default();
+        ledger.started(owner(1, 10), FIRST, &[GpuUuid(7)]);
+        ledger.froze(owner(1, 10));
+        assert_eq!(ledger.running(), 0);
+        ledger.thawed(owner(1, 10));
+        assert_eq!((ledger.running(), ledger.overlaps()), (1, &[][..]));
+        ledger.froze(owner(1, 10));
+        ledger.started(owner(1, 11), gang(0, 2), &[]);
+        assert_eq!(ledger.overlaps(), []);
+        ledger.thawed(owner(1, 10));
+        assert!(matches!(ledger.overlaps(), [Overlap::Task { .. }]));
     }
 
     #[test]
     fn only_exit_code_0_is_a_good_end() {
-        let mut book = GpuLedger::default();
+        let mut ledger = GpuLedger::default();
         for (number, code) in [(1, None), (2, Some(1)), (3, Some(0))] {
             let owner = owner(1, u64::from(number));
-            book.started(owner, gang(0, number), &[]);
-            book.ended(owner, code);
+            ledger.started(owner, gang(0, number), &[]);
+            ledger.ended(owner, code);
         }
         let key = owner(1, 1).key;
-        let well = [1, 2, 3].map(|number| book.ended_well(key, gang(0, number)));
+        let well = [1, 2, 3].map(|number| ledger.ended_well(key, gang(0, number)));
         assert_eq!(well, [false, false, true]);
     }
 }

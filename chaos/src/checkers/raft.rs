@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_raft_allows_is_no_breach() {
+    fn behaviour_that_raft_allows_is_no_violation() {
         let mut rules = RaftRules::default();
         rules.started(1);
         assert!(rules.applied(1, entry(1, 10)));

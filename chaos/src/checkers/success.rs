@@ -24,12 +24,12 @@ pub struct PhantomSuccess {
 
 /// Returns units that succeeded in the state but not in the GPU ledger.
 #[must_use]
-pub fn phantom_successes(state: &State, book: &GpuLedger) -> Vec<PhantomSuccess> {
+pub fn phantom_successes(state: &State, ledger: &GpuLedger) -> Vec<PhantomSuccess> {
     let jobs = state.jobs.values();
-    jobs.flat_map(|job| of_job(job, book)).collect()
+    jobs.flat_map(|job| of_job(job, ledger)).collect()
 }
 
-fn of_job(job: &Job, book: &GpuLedger) -> Vec<PhantomSuccess> {
+fn of_job(job: &Job, ledger: &GpuLedger) -> Vec<PhantomSuccess> {
     let succeeded = job
         .units
         .iter()
@@ -49,7 +49,7 @@ fn of_job(job: &Job, book: &GpuLedger) -> Vec<PhantomSuccess> {
                     unit: *index,
                     number: last.number,
                 };
-                book.ended_well(key, gang)
+                ledger.ended_well(key, gang)
             });
             !ended_well
         });
@@ -79,8 +79,8 @@ mod tests {
         let job = cluster.submit(single("done", 1, 1));
         cluster.place_all(job);
         cluster.finish_all(job);
-        let mut book = GpuLedger::default();
-        let found = phantom_successes(&cluster.state, &book);
+        let mut ledger = GpuLedger::default();
+        let found = phantom_successes(&cluster.state, &ledger);
         assert_eq!(found.len(), 1);
         let key = TaskKey {
             job,
@@ -94,14 +94,14 @@ mod tests {
             unit: found[0].unit,
             number: 1,
         };
-        book.started(owner, gang, &[]);
-        book.ended(owner, Some(0));
-        assert_eq!(phantom_successes(&cluster.state, &book), []);
+        ledger.started(owner, gang, &[]);
+        ledger.ended(owner, Some(0));
+        assert_eq!(phantom_successes(&cluster.state, &ledger), []);
         // Whatever else ran: a unit without an ended attempt did not succeed.
         let known = Arc::make_mut(cluster.state.jobs.get_mut(&job).unwrap());
         let unit = known.units.get_mut(&found[0].unit).unwrap();
         Arc::make_mut(unit).past.clear();
-        let never_ran = phantom_successes(&cluster.state, &book);
+        let never_ran = phantom_successes(&cluster.state, &ledger);
         assert_eq!(never_ran[0].epoch, AttemptEpoch(0));
     }
 }

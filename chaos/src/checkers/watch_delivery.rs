@@ -50,8 +50,8 @@ pub enum DeliveryError {
     },
     /// The watcher was notified of compacted events that still exist or that it had already received.
     #[error(
-        "watcher {watcher} asked for events after revision {asked} and was notified that those up to {told} are gone, \
-         but the replica lacks only those up to {lacked}"
+        "watcher {watcher} asked for events after revision {asked} and was notified that those up to {reported} are \
+         gone, but the replica lacks only those up to {lacked}"
     )]
     NotGone {
         /// The watcher.
@@ -59,7 +59,7 @@ pub enum DeliveryError {
         /// Revision after which it asked for events.
         asked: Revision,
         /// Last compacted revision according to the notice.
-        told: Revision,
+        reported: Revision,
         /// Newest revision of which the replica dropped an event.
         lacked: Revision,
     },
@@ -89,7 +89,7 @@ impl WatchDeliveries {
     }
 
     /// Checks the delivery of a revision's events to a watcher.
-    pub fn told(&mut self, watcher: u32, revision: Revision, events: &[Event]) {
+    pub fn delivered(&mut self, watcher: u32, revision: Revision, events: &[Event]) {
         let position = self.position(watcher);
         if revision <= position {
             self.found.push(DeliveryError::Repeated {
@@ -122,16 +122,16 @@ impl WatchDeliveries {
     /// Checks a notice that events up to a revision are gone, sent to a watcher that asked for events after
     /// `asked`; the watcher continues behind them. The state of the sending replica must really lack them:
     /// it lacks events up to `lacked`.
-    pub fn gone(&mut self, watcher: u32, asked: Revision, told: Revision, lacked: Revision) {
-        if told <= asked || told > lacked {
+    pub fn gone(&mut self, watcher: u32, asked: Revision, reported: Revision, lacked: Revision) {
+        if reported <= asked || reported > lacked {
             self.found.push(DeliveryError::NotGone {
                 watcher,
                 asked,
-                told,
+                reported,
                 lacked,
             });
         }
-        let position = self.position(watcher).max(told);
+        let position = self.position(watcher).max(reported);
         self.positions.insert(watcher, position);
     }
 
@@ -207,27 +207,27 @@ mod tests {
     #[test]
     fn every_event_once_is_right() {
         let mut right = watching();
-        right.told(1, Revision(2), &events(2));
+        right.delivered(1, Revision(2), &events(2));
         right.bookmark(1, Revision(3));
         assert_eq!(right.behind().len(), 1);
-        right.told(1, Revision(4), &events(4));
-        right.told(1, Revision(5), &events(5));
+        right.delivered(1, Revision(4), &events(4));
+        right.delivered(1, Revision(5), &events(5));
         right.bookmark(1, Revision(3));
         assert_eq!((right.found(), right.behind().len()), (&[][..], 0));
         // A watcher notified of gone events has not missed them.
         let mut gone = watching();
         gone.gone(1, Revision(0), Revision(4), Revision(4));
-        gone.told(1, Revision(5), &events(5));
+        gone.delivered(1, Revision(5), &events(5));
         assert_eq!(gone.found(), []);
     }
 
     /// A hub that sent such notices freely could skip every event.
     #[test]
-    fn what_is_said_to_be_gone_must_be_gone() {
+    fn a_notice_of_compacted_events_must_be_true() {
         // The replica still has them; they were already delivered; it lacks some, but fewer.
-        for (asked, told, lacked) in [(0, 4, 0), (4, 4, 4), (2, 5, 4)] {
+        for (asked, reported, lacked) in [(0, 4, 0), (4, 4, 4), (2, 5, 4)] {
             let mut watching = watching();
-            watching.gone(1, Revision(asked), Revision(told), Revision(lacked));
+            watching.gone(1, Revision(asked), Revision(reported), Revision(lacked));
             assert!(matches!(watching.found(), [DeliveryError::NotGone { .. }]));
         }
         let mut newer = watching();
@@ -236,20 +236,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_doubled_or_made_up_is_noticed() {
+    fn missing_repeated_and_invented_events_are_reported() {
         let mut missed = watching();
-        missed.told(1, Revision(4), &events(4));
+        missed.delivered(1, Revision(4), &events(4));
         assert!(matches!(missed.found(), [DeliveryError::Missed { .. }]));
         let mut passed = watching();
         passed.bookmark(1, Revision(2));
         assert!(matches!(passed.found(), [DeliveryError::Missed { .. }]));
         let mut again = watching();
-        again.told(1, Revision(2), &events(2));
-        again.told(1, Revision(2), &events(2));
+        again.delivered(1, Revision(2), &events(2));
+        again.delivered(1, Revision(2), &events(2));
         assert!(matches!(again.found(), [DeliveryError::Repeated { .. }]));
         let mut other = watching();
-        other.told(1, Revision(2), &events(9));
-        other.told(1, Revision(3), &events(3));
+        other.delivered(1, Revision(2), &events(9));
+        other.delivered(1, Revision(3), &events(3));
         assert!(matches!(
             other.found(),
             [DeliveryError::Other { .. }, DeliveryError::Other { .. }]

@@ -104,8 +104,8 @@ fn last_word(answer: &Result<Answer, ClientError>) -> Option<String> {
     let Err(ClientError::DeadlineExceeded { tried, .. }) = answer else {
         return None;
     };
-    let told = tried.iter().rev().find(|it| it.is_answer);
-    told.map(|it| it.address.clone())
+    let responded = tried.iter().rev().find(|it| it.is_answer);
+    responded.map(|it| it.address.clone())
 }
 
 /// All calls so far, shared by all users.

@@ -50,7 +50,7 @@ impl LockLedger {
     pub(super) fn read(folder: &Path) -> Result<Self, RunError> {
         let text = read(&folder.join(BOOK_FILE))?;
         let conflicts = read(&folder.join(CONFLICTS_FILE))?;
-        let mut book = Self {
+        let mut ledger = Self {
             conflicts: conflicts.lines().map(str::to_owned).collect(),
             ..Self::default()
         };
@@ -63,18 +63,18 @@ impl LockLedger {
             let key = (holding.gpu, holding.job, holding.task, holding.epoch);
             match what {
                 "take" => {
-                    open.entry(key).or_default().push(book.holdings.len());
-                    book.holdings.push(holding);
+                    open.entry(key).or_default().push(ledger.holdings.len());
+                    ledger.holdings.push(holding);
                 }
                 "give" => {
                     let at = open.get_mut(&key).and_then(Vec::pop).ok_or_else(odd)?;
-                    book.holdings[at].given_us = Some(holding.taken_us);
+                    ledger.holdings[at].given_us = Some(holding.taken_us);
                 }
                 _ => return Err(odd()),
             }
         }
-        book.holdings.sort_by_key(|it| it.taken_us);
-        Ok(book)
+        ledger.holdings.sort_by_key(|it| it.taken_us);
+        Ok(ledger)
     }
 }
 
@@ -118,12 +118,12 @@ mod tests {
             "10 take task 1 0 5\n10 take {gpu} 1 0 5\n20 take task 2 3 6\n30 give task 1 0 5\n30 give {gpu} 1 0 5\n"
         );
         fs::write(folder.path().join(BOOK_FILE), text).unwrap();
-        let book = LockLedger::read(folder.path()).unwrap();
-        let given: Vec<Option<u64>> = book.holdings.iter().map(|it| it.given_us).collect();
+        let ledger = LockLedger::read(folder.path()).unwrap();
+        let given: Vec<Option<u64>> = ledger.holdings.iter().map(|it| it.given_us).collect();
         assert_eq!(given, [Some(30), Some(30), None]);
-        assert_eq!(book.holdings[1].gpu, Some(gpu));
-        assert_eq!(book.holdings[2].task, TaskIndex(3));
-        assert_eq!(book.conflicts, [""; 0]);
+        assert_eq!(ledger.holdings[1].gpu, Some(gpu));
+        assert_eq!(ledger.holdings[2].task, TaskIndex(3));
+        assert_eq!(ledger.conflicts, [""; 0]);
     }
 
     #[test]
@@ -132,9 +132,9 @@ mod tests {
         let lines =
             ["10 take", "11 take", "20 give", "21 give"].map(|it| format!("{it} task 1 0 5\n"));
         fs::write(folder.path().join(BOOK_FILE), lines.concat()).unwrap();
-        let book = LockLedger::read(folder.path()).unwrap();
-        assert_eq!(book.holdings.len(), 2);
-        assert!(book.holdings.iter().all(|it| it.given_us.is_some()));
+        let ledger = LockLedger::read(folder.path()).unwrap();
+        assert_eq!(ledger.holdings.len(), 2);
+        assert!(ledger.holdings.iter().all(|it| it.given_us.is_some()));
     }
 
     #[test]

@@ -235,7 +235,7 @@ fn start_cluster(options: &RunOptions) -> Result<LocalCluster, RunError> {
 struct Disturbed {
     episodes: Vec<Episode>,
     history: Arc<History>,
-    heard: Vec<WatchedEvents>,
+    watched: Vec<WatchedEvents>,
     calls_until_us: u64,
     last: Revision,
     ledger: PathBuf,
@@ -288,12 +288,12 @@ async fn disturb(
     if let Some(episode) = episodes.last_mut() {
         episode.anomalies.extend(nemesis.take_odd());
     }
-    let heard = watchers.end(last).await;
+    let watched = watchers.end(last).await;
     let (pictures, violations) = nemesis.pictures().await;
     Ok(Disturbed {
         episodes,
         history: Arc::clone(history),
-        heard,
+        watched,
         calls_until_us,
         last,
         ledger,
@@ -343,10 +343,10 @@ fn conclude(
     truth.violations.extend(disturbed.violations);
     let evidence = Evidence {
         operations,
-        watched: disturbed.heard,
+        watched: disturbed.watched,
         calls_until_us: disturbed.calls_until_us,
         last: disturbed.last,
-        book: LockLedger::read(&disturbed.ledger)?,
+        ledger: LockLedger::read(&disturbed.ledger)?,
         log: truth,
         journals: paused.journals()?,
         episodes: disturbed.episodes,

@@ -47,9 +47,9 @@ pub(super) const USERS: u32 = 4;
 /// User number of the nemesis in the history.
 pub(super) const NEMESIS: u32 = USERS;
 /// User number of the pinned client.
-pub(super) const LOYAL: u32 = USERS + 1;
+pub(super) const PINNED_CLIENT: u32 = USERS + 1;
 /// Deadline of the pinned client's calls: short, because its purpose is to call often.
-pub(super) const LOYAL_DEADLINE: Duration = Duration::from_millis(300);
+pub(super) const PINNED_CLIENT_DEADLINE: Duration = Duration::from_millis(300);
 /// A user's pause between two calls.
 pub(super) const CALL_PAUSE: Duration = Duration::from_millis(30);
 /// Deadline of a user's call; afterwards its outcome is unknown.

@@ -96,12 +96,12 @@ impl Checkers {
     }
 
     /// Runs a closure on the checkers.
-    pub fn with<R>(&self, tell: impl FnOnce(&mut CheckerState) -> R) -> R {
+    pub fn with<R>(&self, action: impl FnOnce(&mut CheckerState) -> R) -> R {
         // A panic while the lock is held ends the world anyway, and the data has no invariants.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = tell(&mut seen);
+        let result = action(&mut seen);
         seen.notice();
-        told
+        result
     }
 
     /// Records a scene, if there is a record.

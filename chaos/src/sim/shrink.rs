@@ -236,7 +236,7 @@ impl Search<'_> {
                     let is_piece = pieces.len() > 2 && pieces.contains(&smaller.faults);
                     parts = if is_piece { 2 } else { (parts - 1).max(2) };
                     *trial = smaller;
-                    self.tell(trial)?;
+                    self.report_progress(trial)?;
                 }
                 None if parts >= trial.faults.len() => return Ok(self.runs_left > 0),
                 None => parts = (2 * parts).min(trial.faults.len()),
@@ -262,11 +262,11 @@ impl Search<'_> {
                 None => return Ok(is_smaller),
             }
             is_smaller = true;
-            self.tell(trial)?;
+            self.report_progress(trial)?;
         }
     }
 
-    fn tell(&mut self, trial: &Trial) -> io::Result<()> {
+    fn report_progress(&mut self, trial: &Trial) -> io::Result<()> {
         let (faults, jobs) = (trial.faults.len(), self.options(trial).jobs());
         let left = self.runs_left;
         writeln!(

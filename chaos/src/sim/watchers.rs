@@ -155,14 +155,14 @@ impl SimWatcher {
             self.judges
                 .with(|seen| seen.coverage.reached(Situation::WatchResumed));
         }
-        let (tell, told) = mpsc::channel(UNDER_WAY_MAX);
+        let (sender, receiver) = mpsc::channel(UNDER_WAY_MAX);
         let network = self.network.clone();
         spawn_on(
             replica,
             self.random.random(),
-            carry(subscription, network, replica, watcher, tell),
+            carry(subscription, network, replica, watcher, sender),
         );
-        Some(told)
+        Some(receiver)
     }
 
     /// Receives deliveries until the stream ends, is silent for too long or has reached its lifetime.
@@ -186,7 +186,7 @@ impl SimWatcher {
                     .with(|seen| seen.watching.bookmark(number, revision));
             } else if position.deliver(revision) {
                 self.judges
-                    .with(|seen| seen.watching.told(number, revision, &events));
+                    .with(|seen| seen.watching.delivered(number, revision, &events));
             }
         }
     }
@@ -198,15 +198,15 @@ async fn carry(
     network: SimNetwork,
     replica: NodeId,
     watcher: NodeId,
-    tell: mpsc::Sender<HubDelivery>,
+    sender: mpsc::Sender<HubDelivery>,
 ) {
-    while let Ok(told) = subscription.next().await {
+    while let Ok(delivery) = subscription.next().await {
         if !network.travel(replica, watcher).await {
             // Silence: the watcher notices that nothing arrives.
-            tell.closed().await;
+            sender.closed().await;
             return;
         }
-        if tell.send(told).await.is_err() {
+        if sender.send(delivery).await.is_err() {
             return;
         }
     }

@@ -84,13 +84,13 @@ fn isolated_command(program: &Path) -> Command {
 /// # Errors
 /// If the listening thread cannot be started.
 pub fn guard_gone() -> io::Result<oneshot::Receiver<()>> {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new()
         .name("guard".to_owned())
         .spawn(move || {
             // Data, end of file and errors all mean the end.
             drop(io::stdin().lock().read_to_end(&mut Vec::new()));
-            let _not_heard = tell.send(());
+            let _receiver_is_gone = sender.send(());
         })?;
-    Ok(told)
+    Ok(receiver)
 }

@@ -281,12 +281,15 @@ mod tests {
         assert!(broken.iter().all(|found| found.len() == 1), "{broken:?}");
         let thawed = broken_in(frozen, |it| it.lived_at_once.push(at_once(40)));
         assert_eq!(thawed, [""; 0]);
-        let told = |trial, conflict: &str| {
+        let count_in = |trial, conflict: &str| {
             broken_in(trial, |it| it.double_allocations.push(conflict.to_owned())).len()
         };
         let of_task = "tasks/6-1 is held by another process";
-        assert_eq!(told(frozen, of_task), 0);
-        assert_eq!((told(killed, of_task), told(frozen, "GPU-1")), (1, 1));
+        assert_eq!(count_in(frozen, of_task), 0);
+        assert_eq!(
+            (count_in(killed, of_task), count_in(frozen, "GPU-1")),
+            (1, 1)
+        );
     }
 
     #[test]

@@ -138,8 +138,8 @@ impl Log {
 /// Collects answers until all senders are done.
 async fn gather(mut receiver: mpsc::Receiver<ReplicaAnswer>) -> Result<Gathered, Failure> {
     let mut gathered = Gathered::default();
-    while let Some((address, told)) = receiver.recv().await {
-        match told {
+    while let Some((address, answer)) = receiver.recv().await {
+        match answer {
             Ok(records) => {
                 if let Some(record) = records.last() {
                     gathered.last.insert(address, record.sequence);
@@ -157,8 +157,8 @@ async fn gather(mut receiver: mpsc::Receiver<ReplicaAnswer>) -> Result<Gathered,
 
 fn export(path: &PathBuf, rows: &[AuditRecord]) -> Result<(), Failure> {
     if path.exists() {
-        let told = format!("{} already exists", path.display());
-        return Err(Failure::usage(told).help("choose another file, or remove this one"));
+        let message = format!("{} already exists", path.display());
+        return Err(Failure::usage(message).help("choose another file, or remove this one"));
     }
     let written = File::create_new(path).and_then(|file| {
         let mut out = BufWriter::new(file);
@@ -188,8 +188,8 @@ async fn follow(
         ..screen.clone()
     };
     lines.data(&render_rows(&lines, 0, before)?)?;
-    while let Some((address, told)) = receiver.recv().await {
-        match told {
+    while let Some((address, answer)) = receiver.recv().await {
+        match answer {
             Ok(records) => {
                 let rows: Vec<AuditRecord> = records.into_iter().map(AuditRecord::from).collect();
                 lines.data(&render_rows(&lines, 0, &rows)?)?;
@@ -249,14 +249,14 @@ async fn poll_replica(
 ) {
     let mut is_missed = false;
     while !sender.is_closed() {
-        let (own, mut told) = mpsc::channel(1);
+        let (own, mut answers) = mpsc::channel(1);
         tokio::spawn(read_request(
             config.clone(),
             request.clone(),
             address.clone(),
             own,
         ));
-        while let Some((_, answer)) = told.recv().await {
+        while let Some((_, answer)) = answers.recv().await {
             if let Ok(records) = &answer {
                 let last = records.last().map(|record| record.sequence);
                 request.after_sequence = last.unwrap_or(request.after_sequence);
@@ -279,10 +279,10 @@ async fn read_request(
     address: String,
     sender: mpsc::Sender<ReplicaAnswer>,
 ) {
-    let told = |told| (address.clone(), told);
+    let from_replica = |answer| (address.clone(), answer);
     let mut records = match open(config, request).await {
         Ok(records) => records,
-        Err(error) => return drop(sender.send(told(Err(error))).await),
+        Err(error) => return drop(sender.send(from_replica(Err(error))).await),
     };
     loop {
         let next = match records.next().await {
@@ -291,7 +291,7 @@ async fn read_request(
             Err(error) => Err(error),
         };
         let is_over = next.is_err();
-        if sender.send(told(next)).await.is_err() || is_over {
+        if sender.send(from_replica(next)).await.is_err() || is_over {
             return;
         }
     }
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_there_is_comes_in_the_order_of_time_not_replica_by_replica() {
+    async fn records_of_all_replicas_are_ordered_by_time() {
         let record = |replica_id, sequence, time_ms| v1::AuditRecord {
             replica_id,
             sequence,

@@ -130,8 +130,8 @@ impl Shortcuts {
 
 fn simulated_cells(gpus: u32, level: &str, size: &str) -> Result<Value, Failure> {
     let each: u32 = size.parse().map_err(|_| {
-        let told = format!("--simulated-cells {level}={size}");
-        Failure::usage(format!("{told}: invalid number of GPUs `{size}`"))
+        let flag = format!("--simulated-cells {level}={size}");
+        Failure::usage(format!("{flag}: invalid number of GPUs `{size}`"))
     })?;
     Ok(json!(DeclaredCells::of_size(level, gpus, each)))
 }

@@ -45,7 +45,7 @@ impl Screen {
     pub(crate) fn report(&self, text: &str) -> Result<(), Failure> {
         match self.data(text) {
             Err(failure) if failure.is_reader_gone() => Ok(()),
-            told => told,
+            other => other,
         }
     }
 

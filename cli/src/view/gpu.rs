@@ -92,8 +92,8 @@ mod tests {
             host_health: v1::HostHealth::Up.into(),
             ..v1::Gpu::default()
         };
-        let told = "host blocked: fan broken (ada)".to_owned();
-        assert_eq!(shown(of_blocked), ("blocked", told));
+        let blocked_reason = "host blocked: fan broken (ada)".to_owned();
+        assert_eq!(shown(of_blocked), ("blocked", blocked_reason));
         let of_lost = v1::Gpu {
             host_health: v1::HostHealth::Lost.into(),
             ..v1::Gpu::default()

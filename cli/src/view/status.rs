@@ -135,10 +135,7 @@ mod tests {
 
     /// Display of the leader, replica 1, in an answer of replica `answers`, with the ages of the last
     /// contacts.
-    fn leader_as_told(
-        answers: u64,
-        last_heartbeat_age_ms: [Option<u64>; 2],
-    ) -> (Cell, Option<bool>) {
+    fn leader_cell(answers: u64, last_heartbeat_age_ms: [Option<u64>; 2]) -> (Cell, Option<bool>) {
         let replica = |id, role: v1::ReplicaRole, last_heartbeat_age_ms| v1::Replica {
             id,
             role: role.into(),
@@ -162,15 +159,15 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_without_a_majority_is_told_of() {
+    fn a_leader_without_a_majority_is_marked() {
         const LEADER: &str = "replica 1 at a:1, elected just now (term 0, epoch 0)";
-        let well = leader_as_told(1, [Some(20), Some(90_000)]);
+        let well = leader_cell(1, [Some(20), Some(90_000)]);
         assert_eq!(well, (Cell::toned(LEADER, Tone::Good), Some(true)));
         let alone = format!("{LEADER}; no contact to a majority, so changes are impossible");
-        let told = leader_as_told(1, [None, Some(90_000)]);
-        assert_eq!(told, (Cell::toned(alone, Tone::Bad), Some(false)));
+        let displayed = leader_cell(1, [None, Some(90_000)]);
+        assert_eq!(displayed, (Cell::toned(alone, Tone::Bad), Some(false)));
         let by_another = format!("{LEADER}; according to replica 2");
-        let told = leader_as_told(2, [None, None]);
-        assert_eq!(told, (Cell::toned(by_another, Tone::Waiting), None));
+        let displayed = leader_cell(2, [None, None]);
+        assert_eq!(displayed, (Cell::toned(by_another, Tone::Waiting), None));
     }
 }

@@ -123,10 +123,10 @@ fn a_machine_without_a_driver_is_told_that_its_gpus_cannot_be_checked() {
     }
     let output = run(&["gpu", "check"]);
     assert_eq!(code(&output), 3);
-    let said = stdout(&output);
+    let output_text = stdout(&output);
     assert!(
-        said.starts_with("GPU-CHECK UNKNOWN - libcuda is not on this host"),
-        "{said}"
+        output_text.starts_with("GPU-CHECK UNKNOWN - libcuda is not on this host"),
+        "{output_text}"
     );
     assert_eq!(stderr(&output), "");
 }
@@ -380,7 +380,7 @@ fn options_of_a_what_if_and_of_a_trace_do_not_mix() {
 }
 
 #[test]
-fn a_bundle_of_nobody_is_made_and_is_a_failure() {
+fn a_bundle_without_any_answer_is_written_and_fails() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bundle.tar.gz");
     let path = file.to_str().unwrap();
@@ -388,10 +388,10 @@ fn a_bundle_of_nobody_is_made_and_is_a_failure() {
     assert_eq!(code(&output), 1, "{output:?}");
     assert!(file.metadata().unwrap().len() > 0);
     assert!(stdout(&output).contains("1 files"), "{output:?}");
-    let told = stderr(&output);
+    let errors = stderr(&output);
     assert!(
-        told.contains("status.json is missing") && told.contains("is the cluster running?"),
-        "{told}"
+        errors.contains("status.json is missing") && errors.contains("is the cluster running?"),
+        "{errors}"
     );
     // An invalid command line leaves nothing behind.
     let other = folder.path().join("other.tar.gz");
@@ -407,7 +407,7 @@ fn yaml(text: &str) -> serde_json::Value {
 }
 
 #[test]
-fn whoever_asks_for_yaml_gets_yaml() {
+fn output_in_yaml_is_valid_yaml() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("script.txt");
     std::fs::write(&script, "hosts 1 gpus=8\nsubmit a gpus=5\n").unwrap();
@@ -443,7 +443,7 @@ fn a_reader_that_went_away_does_not_change_how_a_command_ends() {
 }
 
 #[test]
-fn what_is_wrong_with_etcd_is_told_of_etcd_and_by_every_command_that_asks_a_replica() {
+fn errors_about_etcd_name_its_option_in_every_command_that_calls_a_replica() {
     for words in [
         &["job", "list"][..],
         &["worker", "token", "create"],
@@ -451,16 +451,16 @@ fn what_is_wrong_with_etcd_is_told_of_etcd_and_by_every_command_that_asks_a_repl
         &["worker", "token", "revoke", "x"],
     ] {
         let output = run(&[words, &["--etcd", "nonsense"]].concat());
-        let told = stderr(&output);
-        assert_eq!(code(&output), 64, "{words:?}: {told}");
+        let errors = stderr(&output);
+        assert_eq!(code(&output), 64, "{words:?}: {errors}");
         assert!(
-            told.contains("`nonsense`") && told.contains("give --etcd or MUSTER_ETCD"),
-            "{words:?}: {told}"
+            errors.contains("`nonsense`") && errors.contains("give --etcd or MUSTER_ETCD"),
+            "{words:?}: {errors}"
         );
     }
     let output = run(&["job", "list", "--address", "nonsense"]);
-    let told = stderr(&output);
-    assert!(!told.contains("MUSTER_ETCD"), "{told}");
+    let errors = stderr(&output);
+    assert!(!errors.contains("MUSTER_ETCD"), "{errors}");
     let help = stdout(&run(&["worker", "token", "create", "--help"]));
     assert!(help.contains("--etcd <ENDPOINTS>"), "{help}");
 }
@@ -468,10 +468,10 @@ fn what_is_wrong_with_etcd_is_told_of_etcd_and_by_every_command_that_asks_a_repl
 #[test]
 fn a_replica_that_is_to_lead_is_named_by_its_option() {
     let output = run(&["cluster", "transfer-leader", "2"]);
-    let told = stderr(&output);
-    assert_eq!(code(&output), 64, "{told}");
+    let errors = stderr(&output);
+    assert_eq!(code(&output), 64, "{errors}");
     let tip = "`--to` names the replica: muster cluster transfer-leader --to 2";
-    assert!(told.contains(tip), "{told}");
+    assert!(errors.contains(tip), "{errors}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn check(file: &Path, role: &str) -> Output {
 }
 
 #[test]
-fn what_is_wrong_is_told_at_its_place_with_the_way_out() {
+fn each_error_names_its_position_and_the_remedy() {
     let cases = [
         (
             "scheduler",
@@ -176,11 +176,11 @@ fn what_is_wrong_is_told_at_its_place_with_the_way_out() {
     for (role, settings, expected) in cases {
         fs::write(&file, settings).unwrap();
         let output = check(&file, role);
-        let told = text(&output.stderr);
-        let helps = told.contains(&format!("muster config print-default {role}"));
-        if output.status.code() != Some(64) || !told.contains(expected) || !helps {
+        let printed_text = text(&output.stderr);
+        let helps = printed_text.contains(&format!("muster config print-default {role}"));
+        if output.status.code() != Some(64) || !printed_text.contains(expected) || !helps {
             wrong.push(format!(
-                "{settings}\n  expected: {expected}\n  printed: {told}"
+                "{settings}\n  expected: {expected}\n  printed: {printed_text}"
             ));
         }
     }
@@ -188,7 +188,7 @@ fn what_is_wrong_is_told_at_its_place_with_the_way_out() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
+fn all_errors_are_reported_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scheduler.toml");
     fs::write(
@@ -199,13 +199,16 @@ fn everything_that_is_wrong_is_told_at_once() {
     let output = muster(&["config", "check", file.to_str().unwrap()])
         .output()
         .unwrap();
-    let told = text(&output.stderr);
+    let printed_text = text(&output.stderr);
     let lines = [
         "toml:1:1: lissen",
         "toml:2:1: replica_id",
         "toml:4:1: limits.watch",
     ];
-    assert!(lines.iter().all(|line| told.contains(line)), "{told}");
+    assert!(
+        lines.iter().all(|line| printed_text.contains(line)),
+        "{printed_text}"
+    );
     let other = folder.path().join("replica.toml");
     fs::write(&other, "").unwrap();
     let output = muster(&["config", "check", other.to_str().unwrap()])
@@ -240,10 +243,10 @@ fn the_printed_defaults_are_the_defaults() {
         assert_ne!(other, printed, "{role}");
         fs::write(&file, other).unwrap();
         let output = check(&file, role);
-        let told = text(&output.stdout);
+        let printed_text = text(&output.stdout);
         assert!(
-            told.contains(&format!("changed from the defaults: {changed}\n")),
-            "{told}"
+            printed_text.contains(&format!("changed from the defaults: {changed}\n")),
+            "{printed_text}"
         );
     }
 }
@@ -334,7 +337,7 @@ fn a_flag_counts_before_a_variable_before_the_file_before_the_default() {
     fs::write(&file, "[raft]\nheartbeat_ms = 9001\n").unwrap();
     // The default of election_ms_min is 100: every larger heartbeat interval breaks a rule, and the error
     // names the effective one.
-    let told = |flag: Option<&str>, variable: Option<&str>, with_file: bool| {
+    let printed_text = |flag: Option<&str>, variable: Option<&str>, with_file: bool| {
         let mut words = vec!["scheduler"];
         if with_file {
             words.extend(["--config", file.to_str().unwrap()]);
@@ -353,21 +356,23 @@ fn a_flag_counts_before_a_variable_before_the_file_before_the_default() {
             .unwrap();
         text(&output.stderr)
     };
-    assert!(told(Some("9003"), Some("9002"), true).contains("must exceed heartbeat_ms (9003)"));
-    assert!(told(None, Some("9002"), true).contains("must exceed heartbeat_ms (9002)"));
-    assert!(told(None, None, true).contains("must exceed heartbeat_ms (9001)"));
-    let by_default = told(None, None, false);
+    assert!(
+        printed_text(Some("9003"), Some("9002"), true).contains("must exceed heartbeat_ms (9003)")
+    );
+    assert!(printed_text(None, Some("9002"), true).contains("must exceed heartbeat_ms (9002)"));
+    assert!(printed_text(None, None, true).contains("must exceed heartbeat_ms (9001)"));
+    let by_default = printed_text(None, None, false);
     assert!(
         !by_default.contains("must exceed") && by_default.contains("/proc/nowhere"),
         "{by_default}"
     );
     // Errors name the source of the value.
-    let flag = told(Some("soon"), None, true);
+    let flag = printed_text(Some("soon"), None, true);
     assert!(
         flag.contains("--raft-heartbeat-ms: raft.heartbeat_ms: must be a whole number"),
         "{flag}"
     );
-    let variable = told(None, Some("soon"), true);
+    let variable = printed_text(None, Some("soon"), true);
     assert!(
         variable.contains("MUSTER_SCHEDULER_RAFT_HEARTBEAT_MS: raft.heartbeat_ms: must be"),
         "{variable}"
@@ -385,7 +390,8 @@ fn lists_and_maps_are_read_from_flags_and_variables() {
             .unwrap();
         text(&output.stderr)
     };
-    let reaches_the_disk = |told: String| assert!(told.contains("/proc/nowhere"), "{told}");
+    let reaches_the_disk =
+        |printed_text: String| assert!(printed_text.contains("/proc/nowhere"), "{printed_text}");
     reaches_the_disk(run(
         &["--peer", "1=a:1", "--peer", "2=b:2", "--replica-id", "2"],
         &[],
@@ -395,10 +401,10 @@ fn lists_and_maps_are_read_from_flags_and_variables() {
         &[("MUSTER_SCHEDULER_PEERS", "3=a:1,4=b:1")],
     ));
     reaches_the_disk(run(&["--metrics-listen", "", "--admins", "ada,root"], &[]));
-    let told = run(&["--peers", "1"], &[]);
+    let printed_text = run(&["--peers", "1"], &[]);
     assert!(
-        told.contains("--peers: peers: must be a table of texts"),
-        "{told}"
+        printed_text.contains("--peers: peers: must be a table of texts"),
+        "{printed_text}"
     );
 }
 
@@ -511,13 +517,13 @@ fn a_hang_up_reloads_what_is_safe_and_names_the_rest() {
         quiet,
         "after a restart of the service options=\"cluster_id\"",
     );
-    let heard = service.printed()[quiet..]
+    let lines = service.printed()[quiet..]
         .lines()
         .skip(1)
         .map(str::to_owned)
         .collect::<Vec<_>>();
     assert!(
-        heard.iter().all(|line| line.contains(" WARN ")),
-        "{heard:?}"
+        lines.iter().all(|line| line.contains(" WARN ")),
+        "{lines:?}"
     );
 }

@@ -69,7 +69,7 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
                 strict: way.strict,
                 ..Rules::default()
             },
-            told: JobInformation {
+            job_information: JobInformation {
                 limits: way.limits,
                 alike: way.alike,
                 ..JobInformation::default()

@@ -16,15 +16,15 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
     let mut questions = Vec::new();
     for policy in POLICIES {
         for minutes in INTERVALS {
-            questions.extend([false, true].map(|told| (policy, minutes, told)));
+            questions.extend([false, true].map(|known| (policy, minutes, known)));
         }
     }
-    let runs = work::all(&questions, |(policy, minutes, told)| {
+    let runs = work::all(&questions, |(policy, minutes, known)| {
         let settings = Settings {
             load: LOAD,
             checkpoint_interval_ms: Some(minutes * 60_000),
-            told: JobInformation {
-                checkpoints: *told,
+            job_information: JobInformation {
+                checkpoints: *known,
                 ..JobInformation::default()
             },
             ..Settings::default()

@@ -165,7 +165,7 @@ impl HealthFigures {
             false_blocks: counts.false_blocks,
             healthy_idle_gpu_hours: gpu_hours(counts.healthy_out_gpu_ms.total()),
             healthy_out_gpu_hours: counts.healthy_out_gpu_ms.map(gpu_hours),
-            ill_gpu_hours: gpu_hours(counts.ill_gpu_ms),
+            ill_gpu_hours: gpu_hours(counts.faulty_gpu_ms),
             out_share_max: share(
                 u128::from(counts.out_max),
                 u128::from(scenario.cluster.gpus()),

@@ -105,7 +105,7 @@ impl<'a> Report<'a> {
                 packing: settings.packing,
                 checkpoint_interval_s: settings.checkpoint_interval_ms.map(seconds),
                 rules: settings.rules,
-                told: settings.told,
+                told: settings.job_information,
                 outages: scenario.outages.len(),
                 outages_elsewhere: scenario.outages_elsewhere,
                 without_duration: scenario.without_duration.clone(),

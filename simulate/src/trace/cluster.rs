@@ -20,7 +20,7 @@ const SCHEMA: [Column; 7] = [
 ];
 
 /// GPU model if the source names none.
-const MODEL_UNSAID: &str = "gpu";
+const MODEL_DEFAULT: &str = "gpu";
 
 /// One host of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl FromStr for Cluster {
             rule,
         };
         let form = || wrong("is not of the form HOSTSxGPUS[:MODEL], as in 352x8:V100".to_owned());
-        let (shape, model) = text.split_once(':').unwrap_or((text, MODEL_UNSAID));
+        let (shape, model) = text.split_once(':').unwrap_or((text, MODEL_DEFAULT));
         let (hosts, gpus) = shape.split_once('x').ok_or_else(form)?;
         let hosts: u32 = hosts.parse().map_err(|_| form())?;
         let gpus: u32 = gpus.parse().map_err(|_| form())?;
@@ -148,7 +148,7 @@ fn host(row: &Row) -> Result<TraceHost, TraceError> {
         gpus,
         gpu_model: row
             .optional_text("gpu_type")
-            .unwrap_or_else(|| MODEL_UNSAID.to_owned()),
+            .unwrap_or_else(|| MODEL_DEFAULT.to_owned()),
         cpus_milli,
         memory_mib: row.optional_number("mem_mib")?,
         rack: row.optional_text("rack"),

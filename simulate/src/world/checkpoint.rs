@@ -19,7 +19,7 @@ impl World<'_> {
             .care
             .is_some_and(|care| care > HealthFeatures::Nothing);
         let stops_work = self.policy.preempts() || settings.rules.defragment || drains;
-        interval_ms.filter(|_| settings.told.checkpoints && stops_work)
+        interval_ms.filter(|_| settings.job_information.checkpoints && stops_work)
     }
 
     /// Schedules the next checkpoint after an attempt has begun or committed one: it is due after another

@@ -14,9 +14,9 @@ use muster_model::topology::ReportedTopology;
 use crate::trace::{Cluster, TraceHost};
 
 /// CPUs (in thousandths) of a host if the source does not say: more than any job requests.
-const CPUS_MILLI_UNSAID: u32 = u32::MAX;
+const CPUS_MILLI_DEFAULT: u32 = u32::MAX;
 /// Memory in MiB of a host if the source does not say.
-const MEMORY_MIB_UNSAID: u64 = 1 << 40;
+const MEMORY_MIB_DEFAULT: u64 = 1 << 40;
 /// The engine of a simulation, which collects its events.
 pub(crate) type Engine = muster_harness::Engine<News>;
 
@@ -81,8 +81,8 @@ fn registration(number: u32, host: &TraceHost) -> HostRegistration {
                 memory_mib: 0,
             })
             .collect(),
-        cpus_milli: host.cpus_milli.unwrap_or(CPUS_MILLI_UNSAID),
-        memory_mib: host.memory_mib.unwrap_or(MEMORY_MIB_UNSAID),
+        cpus_milli: host.cpus_milli.unwrap_or(CPUS_MILLI_DEFAULT),
+        memory_mib: host.memory_mib.unwrap_or(MEMORY_MIB_DEFAULT),
         labels: labels.collect(),
         reported: ReportedTopology::default(),
     }

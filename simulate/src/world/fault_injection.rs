@@ -45,7 +45,7 @@ pub struct HealthCounts {
     /// GPU-milliseconds of healthy, unheld GPUs out of placement, by what they waited for.
     pub healthy_out_gpu_ms: HealthyOutByCause<u128>,
     /// GPU-milliseconds of faulty GPUs.
-    pub ill_gpu_ms: u128,
+    pub faulty_gpu_ms: u128,
     /// Maximum number of GPUs out of placement at a time.
     pub out_max: u32,
 }
@@ -61,9 +61,9 @@ pub(super) struct RepairOrder {
 #[derive(Debug, Default)]
 pub(super) struct FaultSimulation {
     /// Current faults, by index of the host.
-    lasting: BTreeMap<usize, BTreeSet<usize>>,
+    active: BTreeMap<usize, BTreeSet<usize>>,
     /// Sequence number of the last finding of each host.
-    told: BTreeMap<HostId, u64>,
+    last_sequence: BTreeMap<HostId, u64>,
     pub(super) works: Vec<RepairOrder>,
     pub(super) luck: FaultRandom,
     /// Time of the leader's next health action that is in the agenda.
@@ -80,7 +80,7 @@ impl FaultSimulation {
         let span_ms = u128::from(now.since(self.counted_to));
         let healthy_out = { self.all.healthy_out }.map(|gpus| span_ms * u128::from(gpus));
         self.counts.healthy_out_gpu_ms = self.counts.healthy_out_gpu_ms.plus(healthy_out);
-        self.counts.ill_gpu_ms += span_ms * u128::from(self.all.ill);
+        self.counts.faulty_gpu_ms += span_ms * u128::from(self.all.faulty);
         if span_ms > 0 {
             self.counts.out_max = self.counts.out_max.max(self.all.out);
         }
@@ -92,13 +92,13 @@ impl FaultSimulation {
     }
 
     /// Sets a host's GPUs out of placement from now on.
-    pub(super) fn see(&mut self, host: HostId, now: HostSum) {
+    pub(super) fn set_host(&mut self, host: HostId, now: HostSum) {
         let before = self.sums.insert(host, now).unwrap_or_default();
         self.all = self.all.plus(now).minus(before);
     }
 
-    pub(super) fn lasting_on(&self, host: usize) -> Vec<usize> {
-        let on_host = self.lasting.get(&host);
+    pub(super) fn active_on(&self, host: usize) -> Vec<usize> {
+        let on_host = self.active.get(&host);
         on_host.into_iter().flatten().copied().collect()
     }
 }
@@ -134,51 +134,53 @@ impl World<'_> {
                 text: Arc::from(care.rules()),
                 shipped: None,
             }))?;
-        for (illness, known) in self.scenario.illnesses.iter().enumerate() {
+        for (fault, known) in self.scenario.faults.iter().enumerate() {
             self.agenda
-                .add(TimeMs(known.start_ms), Event::FaultBegins { illness });
+                .add(TimeMs(known.start_ms), Event::FaultBegins { fault });
             self.agenda
-                .add(TimeMs(known.end_ms), Event::FaultEnds { illness });
+                .add(TimeMs(known.end_ms), Event::FaultEnds { fault });
         }
         self.agenda.add(TimeMs(0), Event::LemonDetection);
         self.agenda.add(TimeMs(0), Event::OperatorReview);
-        self.ward = Some(FaultSimulation {
+        self.fault_simulation = Some(FaultSimulation {
             luck: FaultRandom::new(self.scenario.luck),
             ..FaultSimulation::default()
         });
         Ok(())
     }
 
-    pub(super) fn illness(&self, illness: usize) -> &HardwareFault {
-        &self.scenario.illnesses[illness]
+    pub(super) fn fault(&self, fault: usize) -> &HardwareFault {
+        &self.scenario.faults[fault]
     }
 
-    pub(super) fn ward(&mut self) -> &mut FaultSimulation {
-        self.ward.as_mut().expect("faults are simulated")
+    pub(super) fn fault_simulation(&mut self) -> &mut FaultSimulation {
+        self.fault_simulation
+            .as_mut()
+            .expect("faults are simulated")
     }
 
     /// The component that a finding about a fault names.
-    pub(super) fn component_of(&self, illness: usize) -> Component {
-        let known = self.illness(illness);
+    pub(super) fn component_of(&self, fault: usize) -> Component {
+        let known = self.fault(fault);
         let host = host_id(known.host());
         known.component(host, |index| Component::Gpu(gpu_uuid(host.get(), index)))
     }
 
-    pub(super) fn fall_ill(&mut self, illness: usize) -> Result<(), SimulateError> {
+    pub(super) fn begin_fault(&mut self, fault: usize) -> Result<(), SimulateError> {
         let now = self.engine.now;
-        let known = self.illness(illness);
+        let known = self.fault(fault);
         let host = known.host();
         let seen = known.sign.map(|sign| now.after(sign.after_ms));
         if let Some(at) = seen {
-            self.agenda.add(at, Event::FaultDetected { illness });
+            self.agenda.add(at, Event::FaultDetected { fault });
         }
-        let lasting = &mut self.ward().lasting;
-        lasting.entry(host).or_default().insert(illness);
+        let active = &mut self.fault_simulation().active;
+        active.entry(host).or_default().insert(fault);
         for id in self.jobs_on(host_id(host)) {
             let attempt = current_attempt(&self.engine.state, id);
-            let struck = attempt.filter(|attempt| self.harms(illness, attempt));
+            let struck = attempt.filter(|attempt| self.harms(fault, attempt));
             if let Some(epoch) = struck.map(|attempt| attempt.epoch) {
-                self.expect_death(id, epoch, illness, DIES_MS);
+                self.expect_death(id, epoch, fault, DIES_MS);
             }
         }
         self.look_at_host(host_id(host));
@@ -187,37 +189,37 @@ impl World<'_> {
 
     /// Schedules the effects of existing faults on an attempt that has just begun.
     pub(super) fn schedule_fault_effects(&mut self, id: JobId, epoch: AttemptEpoch) {
-        let Some(ward) = &self.ward else { return };
+        let Some(simulation) = &self.fault_simulation else {
+            return;
+        };
         let Some(attempt) = current_attempt(&self.engine.state, id) else {
             return;
         };
         let hosts = attempt.hosts().into_iter();
-        let lasting = hosts.flat_map(|host| ward.lasting_on(position(host)));
-        let striking: Vec<usize> = lasting
-            .filter(|illness| self.harms(*illness, attempt))
-            .collect();
-        for illness in striking {
-            self.expect_death(id, epoch, illness, COMES_UP_MS);
+        let active = hosts.flat_map(|host| simulation.active_on(position(host)));
+        let striking: Vec<usize> = active.filter(|fault| self.harms(*fault, attempt)).collect();
+        for fault in striking {
+            self.expect_death(id, epoch, fault, COMES_UP_MS);
         }
     }
 
     /// Whether a fault harms an attempt.
-    fn harms(&self, illness: usize, attempt: &Attempt) -> bool {
-        let known = self.illness(illness);
+    fn harms(&self, fault: usize, attempt: &Attempt) -> bool {
+        let known = self.fault(fault);
         match known.harm {
             FaultEffect::None => false,
             FaultEffect::Gangs(_) => {
-                attempt.hosts().len() > 1 && self.victim(illness, attempt).is_some()
+                attempt.hosts().len() > 1 && self.victim(fault, attempt).is_some()
             }
             FaultEffect::Always(_) | FaultEffect::Sometimes => {
-                self.victim(illness, attempt).is_some()
+                self.victim(fault, attempt).is_some()
             }
         }
     }
 
     /// The task of an attempt that a fault affects.
-    fn victim(&self, illness: usize, attempt: &Attempt) -> Option<TaskIndex> {
-        let known = self.illness(illness);
+    fn victim(&self, fault: usize, attempt: &Attempt) -> Option<TaskIndex> {
+        let known = self.fault(fault);
         let host = host_id(known.host());
         let mut here = attempt.tasks.iter().filter(|run| run.host == host);
         let victim = match known.place {
@@ -230,33 +232,29 @@ impl World<'_> {
         victim.map(|run| run.task)
     }
 
-    fn expect_death(&mut self, id: JobId, epoch: AttemptEpoch, illness: usize, soon_ms: u64) {
+    fn expect_death(&mut self, id: JobId, epoch: AttemptEpoch, fault: usize, soon_ms: u64) {
         let Some(&job) = self.positions.get(&id) else {
             return;
         };
         let attempt = self.runs[job].attempts;
-        let harm = self.illness(illness).harm;
+        let harm = self.fault(fault).harm;
         let wait_ms = match harm {
             FaultEffect::Sometimes => {
-                let luck = &self.ward().luck;
-                luck.dies_after_ms(illness, job, attempt, DIES_SOMETIMES_MS)
+                let luck = &self.fault_simulation().luck;
+                luck.dies_after_ms(fault, job, attempt, DIES_SOMETIMES_MS)
             }
             _ => soon_ms,
         };
         let at = self.engine.now.after(wait_ms.max(1));
-        let dies = Event::TaskDies {
-            job,
-            epoch,
-            illness,
-        };
+        let dies = Event::TaskDies { job, epoch, fault };
         self.agenda.add(at, dies);
     }
 
-    fn lasts(&self, illness: usize) -> bool {
-        let host = self.illness(illness).host();
-        let ward = self.ward.as_ref();
-        let lasting = ward.and_then(|ward| ward.lasting.get(&host));
-        lasting.is_some_and(|lasting| lasting.contains(&illness))
+    fn is_active(&self, fault: usize) -> bool {
+        let host = self.fault(fault).host();
+        let simulation = self.fault_simulation.as_ref();
+        let active = simulation.and_then(|simulation| simulation.active.get(&host));
+        active.is_some_and(|active| active.contains(&fault))
     }
 
     /// A task dies of a fault, if it still runs and the fault persists.
@@ -264,27 +262,27 @@ impl World<'_> {
         &mut self,
         job: usize,
         epoch: AttemptEpoch,
-        illness: usize,
+        fault: usize,
     ) -> Result<(), SimulateError> {
         let Some(id) = self.runs[job].id else {
             return Ok(());
         };
-        if !self.lasts(illness) {
+        if !self.is_active(fault) {
             return Ok(());
         }
         let attempt = current_attempt(&self.engine.state, id);
         let attempt = attempt.filter(|attempt| attempt.epoch == epoch && attempt.stop.is_none());
-        let Some(task) = attempt.and_then(|attempt| self.victim(illness, attempt)) else {
+        let Some(task) = attempt.and_then(|attempt| self.victim(fault, attempt)) else {
             return Ok(());
         };
-        let words = match self.illness(illness).harm {
-            FaultEffect::Always(words) | FaultEffect::Gangs(words) => words,
+        let evidence = match self.fault(fault).harm {
+            FaultEffect::Always(message) | FaultEffect::Gangs(message) => message,
             FaultEffect::None | FaultEffect::Sometimes => "",
         };
-        self.ward().counts.struck += 1;
+        self.fault_simulation().counts.struck += 1;
         let exit = Exit {
             signal: Some(SIGNAL_ABORT),
-            evidence: words.to_owned(),
+            evidence: evidence.to_owned(),
             ..Exit::default()
         };
         let is_it = |run: &muster_engine::state::TaskRun| run.task == task;
@@ -293,22 +291,22 @@ impl World<'_> {
     }
 
     /// A worker has detected a fault that persists.
-    pub(super) fn detect_fault(&mut self, illness: usize) -> Result<(), SimulateError> {
-        if !self.lasts(illness) {
+    pub(super) fn detect_fault(&mut self, fault: usize) -> Result<(), SimulateError> {
+        if !self.is_active(fault) {
             return Ok(());
         }
-        self.tell(illness, HardwareFault::SEVERITY)
+        self.report_fault(fault, HardwareFault::SEVERITY)
     }
 
-    fn tell(&mut self, illness: usize, severity: Severity) -> Result<(), SimulateError> {
-        let Some(sign) = self.illness(illness).sign else {
+    fn report_fault(&mut self, fault: usize, severity: Severity) -> Result<(), SimulateError> {
+        let Some(sign) = self.fault(fault).sign else {
             return Ok(());
         };
-        self.find(self.component_of(illness), sign.rule, severity)
+        self.report_finding(self.component_of(fault), sign.rule, severity)
     }
 
     /// A worker reports a finding.
-    pub(super) fn find(
+    pub(super) fn report_finding(
         &mut self,
         component: Component,
         rule: &str,
@@ -317,10 +315,14 @@ impl World<'_> {
         let Some(host) = self.host_with(&component) else {
             return Ok(());
         };
-        let told = self.ward().told.entry(host).or_default();
-        *told += 1;
+        let sequence = self
+            .fault_simulation()
+            .last_sequence
+            .entry(host)
+            .or_default();
+        *sequence += 1;
         let finding = Finding {
-            sequence: *told,
+            sequence: *sequence,
             rule: rule.to_owned(),
             component,
             severity,
@@ -345,12 +347,12 @@ impl World<'_> {
     }
 
     /// A part was repaired: its reading is healthy again, and an operator unblocks it where required.
-    pub(super) fn repair_part(&mut self, illness: usize) -> Result<(), SimulateError> {
-        let host = self.illness(illness).host();
-        if let Some(lasting) = self.ward().lasting.get_mut(&host) {
-            lasting.remove(&illness);
+    pub(super) fn repair_part(&mut self, fault: usize) -> Result<(), SimulateError> {
+        let host = self.fault(fault).host();
+        if let Some(active) = self.fault_simulation().active.get_mut(&host) {
+            active.remove(&fault);
         }
-        self.tell(illness, Severity::Healthy)?;
+        self.report_fault(fault, Severity::Healthy)?;
         self.operator_unblock(host_id(host))?;
         self.look_at_host(host_id(host));
         Ok(())
@@ -358,21 +360,21 @@ impl World<'_> {
 
     /// Whether a component, or a part of it, is faulty.
     pub(super) fn is_faulty(&self, component: &Component) -> bool {
-        !self.illnesses_of(component).is_empty()
+        !self.faults_of(component).is_empty()
     }
 
-    pub(super) fn illnesses_of(&self, component: &Component) -> Vec<usize> {
-        let Some(ward) = &self.ward else {
+    pub(super) fn faults_of(&self, component: &Component) -> Vec<usize> {
+        let Some(simulation) = &self.fault_simulation else {
             return Vec::new();
         };
         let host = self.host_with(component);
-        let lasting = host.map_or_else(Vec::new, |host| ward.lasting_on(position(host)));
-        let is_its = |illness: &usize| {
-            let is_meant = matches!(component, Component::Host(_))
-                || self.component_of(*illness) == *component;
-            is_meant && !self.illness(*illness).is_false
+        let active = host.map_or_else(Vec::new, |host| simulation.active_on(position(host)));
+        let is_its = |fault: &usize| {
+            let is_meant =
+                matches!(component, Component::Host(_)) || self.component_of(*fault) == *component;
+            is_meant && !self.fault(*fault).is_false
         };
-        lasting.into_iter().filter(is_its).collect()
+        active.into_iter().filter(is_its).collect()
     }
 
     /// A component changed its health state: its worker may have something to do, and it is counted.
@@ -388,12 +390,12 @@ impl World<'_> {
             return;
         };
         let host = *host;
-        if matches!(to, Phase::Repairing | Phase::Checking) && self.ward.is_some() {
+        if matches!(to, Phase::Repairing | Phase::Checking) && self.fault_simulation.is_some() {
             self.order_work(component);
         }
-        if from.accepts_work() && !to.accepts_work() && self.ward.is_some() {
+        if from.accepts_work() && !to.accepts_work() && self.fault_simulation.is_some() {
             let is_false = !self.is_faulty(component);
-            let counts = &mut self.ward().counts;
+            let counts = &mut self.fault_simulation().counts;
             counts.blocks += 1;
             counts.false_blocks += u64::from(is_false);
         }

@@ -36,33 +36,33 @@ impl FaultRandom {
         }
     }
 
-    fn draw(&self, question: Question, words: &[u64]) -> u64 {
+    fn draw(&self, question: Question, subject: &[u64]) -> u64 {
         let mut all = vec![self.salt, question as u64];
-        all.extend_from_slice(words);
+        all.extend_from_slice(subject);
         hash(&all)
     }
 
     /// Time that an attempt of a job, the first being 1, survives a fault: between 0 and twice the mean.
     pub(super) fn dies_after_ms(
         &self,
-        illness: usize,
+        fault: usize,
         job: usize,
         attempt: u32,
         mean_ms: u64,
     ) -> u64 {
-        let words = [illness as u64, job as u64, u64::from(attempt)];
-        self.draw(Question::Death, &words) % (2 * mean_ms)
+        let subject = [fault as u64, job as u64, u64::from(attempt)];
+        self.draw(Question::Death, &subject) % (2 * mean_ms)
     }
 
     /// Whether a check finds a fault. Checks count from the first one of a fault; the result of a repeated
     /// query stays the same.
-    pub(super) fn check_finds(&mut self, illness: usize, check: usize) -> bool {
-        let (last, count) = self.checks.entry(illness).or_insert((check, 1));
+    pub(super) fn check_finds(&mut self, fault: usize, check: usize) -> bool {
+        let (last, count) = self.checks.entry(fault).or_insert((check, 1));
         if *last != check {
             (*last, *count) = (check, *count + 1);
         }
         let count = *count;
-        self.draw(Question::Check, &[illness as u64, count]) % 100 < CHECKS_FIND_PERCENT
+        self.draw(Question::Check, &[fault as u64, count]) % 100 < CHECKS_FIND_PERCENT
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
     const HOUR_MS: u64 = 3_600_000;
 
     #[test]
-    fn luck_goes_by_what_it_is_about_and_not_by_when() {
+    fn draws_depend_on_their_subject_and_not_on_the_time() {
         let (mut early, mut late) = (FaultRandom::new(7), FaultRandom::new(7));
         let finds = |luck: &mut FaultRandom, checks: &[usize]| {
             let finds = checks.iter().map(|check| luck.check_finds(3, *check));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_check_finds_the_same_when_it_is_asked_again() {
+    fn a_repeated_query_of_a_check_gives_the_same_result() {
         let mut luck = FaultRandom::new(0);
         for check in 0..50 {
             let found = luck.check_finds(5, check);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn another_salt_is_another_course() {
+    fn another_salt_gives_other_times_of_death() {
         let deaths = |salt: u64| {
             let luck = FaultRandom::new(salt);
             (0..20)
@@ -111,9 +111,9 @@ mod tests {
     }
 
     #[test]
-    fn four_of_ten_checks_find_what_nothing_tells_of() {
+    fn four_of_ten_checks_find_a_fault_without_a_sign() {
         let found: usize = (0..1_000)
-            .map(|illness| usize::from(FaultRandom::new(1).check_finds(illness, 0)))
+            .map(|fault| usize::from(FaultRandom::new(1).check_finds(fault, 0)))
             .sum();
         assert!((350..450).contains(&found), "{found}");
     }

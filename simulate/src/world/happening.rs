@@ -23,17 +23,17 @@ pub(super) enum Event {
     /// A part becomes faulty.
     FaultBegins {
         /// Index of the fault in the scenario.
-        illness: usize,
+        fault: usize,
     },
     /// A part is repaired.
     FaultEnds {
         /// Index of the fault in the scenario.
-        illness: usize,
+        fault: usize,
     },
     /// A worker detects a faulty part.
     FaultDetected {
         /// Index of the fault in the scenario.
-        illness: usize,
+        fault: usize,
     },
     /// A task dies of a fault; ignored if it no longer runs, or the fault is over.
     TaskDies {
@@ -42,7 +42,7 @@ pub(super) enum Event {
         /// The attempt.
         epoch: AttemptEpoch,
         /// Index of the fault in the scenario.
-        illness: usize,
+        fault: usize,
     },
     /// A worker has completed a repair or a check.
     WorkEnds {

@@ -62,7 +62,7 @@ impl<T: Copy + Add<Output = T>> HealthyOutByCause<T> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HostSum {
     pub(super) out: u32,
-    pub(super) ill: u32,
+    pub(super) faulty: u32,
     pub(super) healthy_out: HealthyOutByCause<u32>,
 }
 
@@ -70,7 +70,7 @@ impl HostSum {
     fn zip(self, with: Self, both: impl Fn(u32, u32) -> u32) -> Self {
         Self {
             out: both(self.out, with.out),
-            ill: both(self.ill, with.ill),
+            faulty: both(self.faulty, with.faulty),
             healthy_out: self.healthy_out.zip(with.healthy_out, both),
         }
     }
@@ -87,30 +87,32 @@ impl HostSum {
 impl World<'_> {
     /// Counts a host's GPUs out of placement.
     pub(super) fn count_out(&mut self, id: HostId) {
-        let Some(ward) = &self.ward else { return };
+        let Some(simulation) = &self.fault_simulation else {
+            return;
+        };
         let Some(host) = self.engine.state.host(id) else {
             return;
         };
-        let lasting = ward.lasting_on(position(id));
-        let real = { lasting.iter() }
-            .map(|it| self.illness(*it))
-            .filter(|illness| !illness.is_false);
-        let places: Vec<OutageTarget> = real.map(|illness| illness.place).collect();
-        let (book, now) = (&self.engine.state.health, self.engine.now);
+        let active = simulation.active_on(position(id));
+        let real = { active.iter() }
+            .map(|it| self.fault(*it))
+            .filter(|fault| !fault.is_false);
+        let places: Vec<OutageTarget> = real.map(|fault| fault.place).collect();
+        let (health, now) = (&self.engine.state.health, self.engine.now);
         let mut sum = HostSum::default();
         for gpu in &host.gpus {
             let is_out = !host.accepts_work() || !gpu.usable();
-            let is_ill = places.iter().any(|place| match place {
+            let is_faulty = places.iter().any(|place| match place {
                 OutageTarget::Host(_) => true,
                 OutageTarget::Gpu(_, index) => *index == gpu.index,
             });
             sum.out += u32::from(is_out);
-            sum.ill += u32::from(is_ill);
-            if is_out && gpu.holder.is_none() && !is_ill {
-                *waits_for(book, host, gpu, now).of(&mut sum.healthy_out) += 1;
+            sum.faulty += u32::from(is_faulty);
+            if is_out && gpu.holder.is_none() && !is_faulty {
+                *waits_for(health, host, gpu, now).of(&mut sum.healthy_out) += 1;
             }
         }
-        self.ward().see(id, sum);
+        self.fault_simulation().set_host(id, sum);
     }
 }
 
@@ -135,10 +137,10 @@ impl WaitsFor {
 }
 
 /// The event that a GPU out of placement waits for: by its own condition, otherwise by its host's.
-fn waits_for(book: &HealthState, host: &Host, gpu: &Gpu, now: TimeMs) -> WaitsFor {
+fn waits_for(health: &HealthState, host: &Host, gpu: &Gpu, now: TimeMs) -> WaitsFor {
     let conditions = [Component::Gpu(gpu.uuid), Component::Host(host.id)];
     let out = { conditions.iter() }
-        .filter_map(|component| book.condition(component))
+        .filter_map(|component| health.condition(component))
         .find(|condition| !condition.phase.accepts_work());
     let Some(condition) = out else {
         return WaitsFor::Time;

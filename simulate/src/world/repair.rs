@@ -48,9 +48,9 @@ impl World<'_> {
             Component::Host(id),
             BlockTarget::Host(host.name.to_string()),
         );
-        let book = &self.engine.state.health;
+        let health = &self.engine.state.health;
         let waits = |component: &Component| {
-            let condition = book.condition(component);
+            let condition = health.condition(component);
             condition.is_some_and(|condition| {
                 let is_out = !condition.phase.accepts_work();
                 condition.phase == Phase::Rma || is_out && condition.needs_operator(now)
@@ -78,7 +78,7 @@ impl World<'_> {
     /// Runs the leader's health actions: starts repairs and checks that may start, and advances timers.
     /// Returns whether anything changed.
     pub(super) fn run_health_actions(&mut self) -> Result<bool, SimulateError> {
-        if self.ward.is_none() || !self.engine.state.health.has_conditions() {
+        if self.fault_simulation.is_none() || !self.engine.state.health.has_conditions() {
             return Ok(false);
         }
         let (leader, now) = (self.engine.leader(), self.engine.now);
@@ -88,11 +88,11 @@ impl World<'_> {
             has_changed |= self.begin_work(&command)?;
         }
         let is_later = |at: &TimeMs| *at > now;
-        let known = self.ward().looks_at.filter(is_later);
+        let known = self.fault_simulation().looks_at.filter(is_later);
         if let Some(at) = next.filter(is_later)
             && known.is_none_or(|known| at < known)
         {
-            self.ward().looks_at = Some(at);
+            self.fault_simulation().looks_at = Some(at);
             self.agenda.add(at, Event::HealthTick);
         }
         Ok(has_changed)
@@ -116,7 +116,7 @@ impl World<'_> {
         let Some(since) = condition.map(|condition| condition.since) else {
             return;
         };
-        let works = &mut self.ward().works;
+        let works = &mut self.fault_simulation().works;
         works.push(RepairOrder {
             component: component.clone(),
             since,
@@ -128,7 +128,7 @@ impl World<'_> {
 
     /// A worker has completed a repair or a check, if it is still wanted.
     pub(super) fn end_work(&mut self, work: usize) -> Result<(), SimulateError> {
-        let RepairOrder { component, since } = self.ward().works[work].clone();
+        let RepairOrder { component, since } = self.fault_simulation().works[work].clone();
         let now = self.engine.now;
         let Some(condition) = self.engine.state.health.condition(&component) else {
             return Ok(());
@@ -179,12 +179,11 @@ impl World<'_> {
         if !matches!(component, Component::Host(_)) {
             return Ok(());
         }
-        let ill = self.illnesses_of(component).into_iter();
-        let gpus =
-            ill.filter(|illness| matches!(self.illness(*illness).place, OutageTarget::Gpu(..)));
-        let gpus: Vec<Component> = gpus.map(|illness| self.component_of(illness)).collect();
+        let faults = self.faults_of(component).into_iter();
+        let gpus = faults.filter(|fault| matches!(self.fault(*fault).place, OutageTarget::Gpu(..)));
+        let gpus: Vec<Component> = gpus.map(|fault| self.component_of(fault)).collect();
         for gpu in gpus {
-            self.find(gpu, ACTIVE_CHECK, Severity::Fatal)?;
+            self.report_finding(gpu, ACTIVE_CHECK, Severity::Fatal)?;
         }
         Ok(())
     }
@@ -193,18 +192,17 @@ impl World<'_> {
     /// with a certain probability. Repeating the same check gives the same result.
     fn check_finds(&mut self, component: &Component, check: usize) -> bool {
         let is_host = matches!(component, Component::Host(_));
-        let ill = self.illnesses_of(component).into_iter();
+        let faults = self.faults_of(component).into_iter();
         // A host passes even if it has faulty GPUs.
-        let own: Vec<usize> = ill
-            .filter(|illness| {
-                !is_host || matches!(self.illness(*illness).place, OutageTarget::Host(_))
-            })
+        let own: Vec<usize> = faults
+            .filter(|fault| !is_host || matches!(self.fault(*fault).place, OutageTarget::Host(_)))
             .collect();
         let mut is_found = false;
-        for illness in own {
-            let is_told = self.illness(illness).sign.is_some();
+        for fault in own {
+            let is_detected_by_workers = self.fault(fault).sign.is_some();
             // Each fault counts its own checks, independent of other faults on the host.
-            is_found |= is_told || self.ward().luck.check_finds(illness, check);
+            is_found |=
+                is_detected_by_workers || self.fault_simulation().luck.check_finds(fault, check);
         }
         is_found
     }

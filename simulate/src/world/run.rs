@@ -52,7 +52,7 @@ pub(super) struct World<'a> {
     pub(super) fits_nowhere: LeftOut,
     refused: LeftOut,
     /// Simulated faults and repairs, if enabled.
-    pub(super) ward: Option<FaultSimulation>,
+    pub(super) fault_simulation: Option<FaultSimulation>,
 }
 
 impl<'a> World<'a> {
@@ -92,7 +92,7 @@ impl<'a> World<'a> {
             placements: 0,
             fits_nowhere: LeftOut::default(),
             refused: LeftOut::default(),
-            ward: None,
+            fault_simulation: None,
         };
         if let Some(care) = scenario.care {
             world.start_fault_simulation(care)?;
@@ -106,8 +106,8 @@ impl<'a> World<'a> {
             return Ok(false);
         };
         self.observer.advance(now);
-        if let Some(ward) = &mut self.ward {
-            ward.advance(now);
+        if let Some(simulation) = &mut self.fault_simulation {
+            simulation.advance(now);
         }
         self.engine.now = now;
         // A checkpoint changes the choice of victims, not whether a unit can be placed, except where
@@ -148,14 +148,10 @@ impl<'a> World<'a> {
         match happening {
             Event::WorkDone { job, epoch } => self.work_done(job, epoch),
             Event::Checkpoint { job, epoch } => self.commit_checkpoint(job, epoch),
-            Event::FaultBegins { illness } => self.fall_ill(illness),
-            Event::FaultEnds { illness } => self.repair_part(illness),
-            Event::FaultDetected { illness } => self.detect_fault(illness),
-            Event::TaskDies {
-                job,
-                epoch,
-                illness,
-            } => self.kill_task(job, epoch, illness),
+            Event::FaultBegins { fault } => self.begin_fault(fault),
+            Event::FaultEnds { fault } => self.repair_part(fault),
+            Event::FaultDetected { fault } => self.detect_fault(fault),
+            Event::TaskDies { job, epoch, fault } => self.kill_task(job, epoch, fault),
             Event::WorkEnds { work } => self.end_work(work),
             Event::LemonDetection => self.detect_lemons(),
             Event::OperatorReview => self.operator_review(),
@@ -288,7 +284,7 @@ impl<'a> World<'a> {
             rounds: self.rounds,
             placements: self.placements,
             audits: self.engine.audits(),
-            health: self.ward.as_ref().map(FaultSimulation::counts),
+            health: self.fault_simulation.as_ref().map(FaultSimulation::counts),
             queues,
             observed,
         }

@@ -23,15 +23,15 @@ impl Files for Folder {
 /// Runs one script; returns its failure, if any.
 fn check(path: &Path) -> Result<(), String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let told = |error: &dyn std::fmt::Display| format!("{name}: {error}");
-    let text = fs::read_to_string(path).map_err(|error| told(&error))?;
+    let with_name = |error: &dyn std::fmt::Display| format!("{name}: {error}");
+    let text = fs::read_to_string(path).map_err(|error| with_name(&error))?;
     let files = Folder(path.parent().unwrap_or(path).to_owned());
-    let script = Script::parse(&text, &files).map_err(|error| told(&error))?;
+    let script = Script::parse(&text, &files).map_err(|error| with_name(&error))?;
     let outcome = run(&script);
     let updated = script.with_results(&outcome.results());
     if std::env::var_os("UPDATE").is_some() {
-        fs::write(path, &updated).map_err(|error| told(&error))?;
-        let again = Script::parse(&updated, &files).map_err(|error| told(&error))?;
+        fs::write(path, &updated).map_err(|error| with_name(&error))?;
+        let again = Script::parse(&updated, &files).map_err(|error| with_name(&error))?;
         return verdict(&name, &run(&again));
     }
     if !script.is_recorded() && std::env::var_os("SCRIPTS").is_none() {

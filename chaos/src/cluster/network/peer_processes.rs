@@ -116,10 +116,10 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = [0; 9];
-        let told = child.stdout.as_mut().unwrap();
-        told.read_exact(&mut said).unwrap();
-        assert_eq!(said, *b"connected");
+        let mut output = [0; 9];
+        let stdout = child.stdout.as_mut().unwrap();
+        stdout.read_exact(&mut output).unwrap();
+        assert_eq!(output, *b"connected");
         child
     }
 

@@ -38,8 +38,8 @@ impl Proxies {
         let failure = Arc::default();
         let mut at_work = JoinSet::new();
         for front in fronts {
-            let told = Arc::clone(&failure);
-            let proxy = Proxy::before(front, Arc::clone(&callers), lost.subscribe(), told);
+            let proxy_failure = Arc::clone(&failure);
+            let proxy = Proxy::before(front, Arc::clone(&callers), lost.subscribe(), proxy_failure);
             at_work.spawn(Arc::new(proxy).work());
         }
         Self {
@@ -139,14 +139,14 @@ mod tests {
     async fn next(replica: &TcpListener) -> (TcpStream, [u8; 1]) {
         loop {
             let mut stream = replica.accept().await.unwrap().0;
-            let mut said = [0];
-            if stream.read_exact(&mut said).await.is_ok() {
-                return (stream, said);
+            let mut byte = [0];
+            if stream.read_exact(&mut byte).await.is_ok() {
+                return (stream, byte);
             }
         }
     }
 
-    async fn heard(stream: &mut TcpStream) -> u8 {
+    async fn received(stream: &mut TcpStream) -> u8 {
         let read = timeout(PATIENCE, stream.read_u8()).await;
         read.unwrap().unwrap()
     }
@@ -171,25 +171,25 @@ mod tests {
         child
     }
 
-    async fn tell(child: &mut Child, line: &[u8]) {
+    async fn send(child: &mut Child, line: &[u8]) {
         child.stdin.as_mut().unwrap().write_all(line).await.unwrap();
     }
 
     #[tokio::test]
-    async fn what_is_lost_in_one_direction_arrives_once_that_is_healed_and_the_other_one_flows() {
+    async fn data_lost_in_one_direction_arrives_after_the_repair_and_the_other_direction_works() {
         let (network, address, target, _reserved) = network();
         let replica = TcpListener::bind(target).await.unwrap();
         let mut user = connected(address).await;
         user.write_all(b"a").await.unwrap();
-        let (mut behind, said) = next(&replica).await;
-        assert_eq!(said, *b"a");
+        let (mut behind, byte) = next(&replica).await;
+        assert_eq!(byte, *b"a");
         network.cut(REPLICA, Direction::Out).unwrap();
         user.write_all(b"b").await.unwrap();
-        assert_eq!(heard(&mut behind).await, b'b');
+        assert_eq!(received(&mut behind).await, b'b');
         behind.write_all(b"c").await.unwrap();
         assert!(is_quiet(&mut user).await, "held-back data arrives");
         network.heal(REPLICA, Direction::Out).unwrap();
-        assert_eq!(heard(&mut user).await, b'c');
+        assert_eq!(received(&mut user).await, b'c');
     }
 
     #[tokio::test]
@@ -200,13 +200,13 @@ mod tests {
         user.write_all(b"u").await.unwrap();
         let (mut of_user, _) = next(&replica).await;
         let mut worker = caller(&network, address.port());
-        tell(&mut worker, b"w\n").await;
-        let (mut of_worker, said) = next(&replica).await;
-        assert_eq!(said, *b"w");
+        send(&mut worker, b"w\n").await;
+        let (mut of_worker, byte) = next(&replica).await;
+        assert_eq!(byte, *b"w");
         network.partition(REPLICA, WORKER).unwrap();
-        tell(&mut worker, b"x\n").await;
+        send(&mut worker, b"x\n").await;
         user.write_all(b"v").await.unwrap();
-        assert_eq!(heard(&mut of_user).await, b'v');
+        assert_eq!(received(&mut of_user).await, b'v');
         assert!(is_quiet(&mut of_worker).await, "held-back data arrives");
         // Even the end of the process is not noticed.
         worker.kill().await.unwrap();
@@ -215,13 +215,13 @@ mod tests {
             "a held-back end of stream arrives"
         );
         network.reconnect(REPLICA, WORKER).unwrap();
-        assert_eq!(heard(&mut of_worker).await, b'x');
+        assert_eq!(received(&mut of_worker).await, b'x');
         let ended = timeout(PATIENCE, of_worker.read(&mut [0])).await.unwrap();
         assert!(!ended.is_ok_and(|count| count > 0));
     }
 
     #[tokio::test]
-    async fn a_new_connection_hangs_while_either_direction_is_cut_and_whoever_left_is_not_let_in() {
+    async fn a_new_connection_hangs_while_a_direction_is_cut_and_is_dropped_if_its_client_left() {
         let (network, address, target, _reserved) = network();
         let replica = TcpListener::bind(target).await.unwrap();
         drop(connected(address).await);
@@ -234,32 +234,32 @@ mod tests {
         drop(left);
         sleep(QUIET).await;
         network.heal(REPLICA, Direction::Out).unwrap();
-        let (mut behind, said) = timeout(PATIENCE, next(&replica)).await.unwrap();
-        assert_eq!(said, *b"s");
+        let (mut behind, byte) = timeout(PATIENCE, next(&replica)).await.unwrap();
+        assert_eq!(byte, *b"s");
         behind.write_all(b"t").await.unwrap();
-        assert_eq!(heard(&mut stays).await, b't');
+        assert_eq!(received(&mut stays).await, b't');
         assert!(timeout(QUIET, next(&replica)).await.is_err());
     }
 
     #[tokio::test]
-    async fn a_proxy_whose_port_somebody_else_has_is_told_of() {
+    async fn a_proxy_whose_port_is_taken_is_reported() {
         let (network, address, target, _reserved) = network();
         network.check().unwrap();
         let _other = TcpListener::bind(address).await.unwrap();
         let _replica = TcpListener::bind(target).await.unwrap();
         let deadline = Instant::now() + PATIENCE;
-        let told = loop {
+        let error = loop {
             match network.check() {
-                Err(told) => break told.to_string(),
+                Err(error) => break error.to_string(),
                 Ok(()) => assert!(Instant::now() < deadline, "the failure is not reported"),
             }
             sleep(Duration::from_millis(5)).await;
         };
-        assert!(told.contains(&address.to_string()), "{told}");
+        assert!(error.contains(&address.to_string()), "{error}");
     }
 
     #[tokio::test]
-    async fn nobody_is_let_in_while_the_replica_is_down() {
+    async fn connections_are_refused_while_the_replica_is_down() {
         let (_network, address, target, _reserved) = network();
         let refused = TcpStream::connect(address).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);

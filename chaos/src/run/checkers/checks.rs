@@ -54,7 +54,7 @@ pub(in crate::run) fn judged(evidence: &Evidence, figures: &[FaultMeasurements])
     let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     let leaders: usize = evidence.journals.iter().map(|it| it.leaders()).sum();
     let starts: usize = evidence.journals.iter().map(|it| it.starts()).sum();
-    let [locks, runs, gangs] = of_book(&evidence.book);
+    let [locks, runs, gangs] = of_ledger(&evidence.ledger);
     vec![
         (Invariant::Exclusivity, locks, "GPUs that tasks locked"),
         (
@@ -89,7 +89,7 @@ pub(in crate::run) fn judged(evidence: &Evidence, figures: &[FaultMeasurements])
             count(truth.reads + truth.writes),
             "answers, compared with each other and with the log",
         ),
-        (Invariant::Watch, told(evidence), TOLD),
+        (Invariant::Watch, deliveries(evidence), DELIVERIES),
         (
             Invariant::Agreement,
             count(truth.compared + truth.states),
@@ -120,7 +120,7 @@ pub(in crate::run) fn judged(evidence: &Evidence, figures: &[FaultMeasurements])
 
 /// Amount of evidence in the events that watchers of an external cluster received.
 #[derive(Clone, Copy, Default)]
-pub(in crate::run) struct HeardCounts {
+pub(in crate::run) struct EventCounts {
     /// Attempts in events.
     pub(in crate::run) attempts: usize,
     /// Leaders in events.
@@ -132,10 +132,10 @@ pub(in crate::run) struct HeardCounts {
 /// Evidence from an external cluster, where the run had this number of jobs.
 pub(in crate::run) fn judged_outside(
     evidence: &Evidence,
-    heard: HeardCounts,
+    counts: EventCounts,
     jobs: usize,
 ) -> Vec<Judged> {
-    let [locks, runs, gangs] = of_book(&evidence.book);
+    let [locks, runs, gangs] = of_ledger(&evidence.ledger);
     let by_tasks = [
         (Invariant::Exclusivity, locks, "GPUs that tasks locked"),
         (Invariant::GangAtomicity, gangs, GANGS),
@@ -143,17 +143,17 @@ pub(in crate::run) fn judged_outside(
     let mut judged = vec![
         (
             Invariant::OneAttempt,
-            heard.attempts + runs,
+            counts.attempts + runs,
             "attempts in events, and task runs in the GPU ledger",
         ),
-        (Invariant::Fencing, heard.leaders, "leaders in events"),
+        (Invariant::Fencing, counts.leaders, "leaders in events"),
         (Invariant::Durability, writes(evidence), WRITES),
         (
             Invariant::Linearizability,
-            answers(evidence) + heard.reads,
+            answers(evidence) + counts.reads,
             "answers compared with each other, and reads compared with events",
         ),
-        (Invariant::Watch, told(evidence), TOLD),
+        (Invariant::Watch, deliveries(evidence), DELIVERIES),
         (
             Invariant::Progress,
             evidence.episodes.len() + jobs,
@@ -167,18 +167,18 @@ pub(in crate::run) fn judged_outside(
 
 const WRITES: &str = "answered submissions and cancels";
 const GANGS: &str = "attempts of several tasks, from the GPU ledger";
-const TOLD: &str = "revisions with events, sent to a watcher";
+const DELIVERIES: &str = "revisions with events, sent to a watcher";
 
 /// Number of locked GPUs, of task runs, and of attempts with several tasks.
-fn of_book(book: &LockLedger) -> [usize; 3] {
+fn of_ledger(ledger: &LockLedger) -> [usize; 3] {
     let mut members: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-    let runs = book.holdings.iter().filter(|it| it.gpu.is_none());
+    let runs = ledger.holdings.iter().filter(|it| it.gpu.is_none());
     for run in runs.clone() {
         members.entry(run.epoch).or_default().insert(run.task);
     }
     let runs = runs.count();
     let gangs = members.values().filter(|tasks| tasks.len() > 1).count();
-    [book.holdings.len() - runs, runs, gangs]
+    [ledger.holdings.len() - runs, runs, gangs]
 }
 
 fn writes(evidence: &Evidence) -> usize {
@@ -194,14 +194,14 @@ fn answers(evidence: &Evidence) -> usize {
     operations.filter(|it| it.answer().is_some()).count()
 }
 
-fn told(evidence: &Evidence) -> usize {
+fn deliveries(evidence: &Evidence) -> usize {
     evidence.watched.iter().map(|it| it.deliveries.len()).sum()
 }
 
 fn displaced(evidence: &Evidence) -> usize {
-    let heard = evidence.earliest();
+    let watched = evidence.earliest();
     let episodes = evidence.episodes.iter();
-    let displaced = episodes.map(|it| Displaced::by(it, &heard, &evidence.log.grants));
+    let displaced = episodes.map(|it| Displaced::by(it, &watched, &evidence.log.grants));
     displaced.map(|it| it.holders + it.bystanders.len()).sum()
 }
 
@@ -215,7 +215,10 @@ mod tests {
             invariant: Invariant::Watch,
             text: String::new(),
         };
-        let judged = [(Invariant::Watch, 9, TOLD), (Invariant::Audit, 4, "looks")];
+        let judged = [
+            (Invariant::Watch, 9, DELIVERIES),
+            (Invariant::Audit, 4, "looks"),
+        ];
         let checks = Check::all(judged, &[broken.clone(), broken]);
         let counts: Vec<_> = checks.iter().map(|it| (it.judged, it.violations)).collect();
         assert_eq!(counts, [(9, 2), (4, 0)]);

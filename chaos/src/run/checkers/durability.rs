@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_call_was_refused_of_must_not_be_there() {
+    fn a_write_whose_calls_were_all_refused_must_have_no_effect() {
         let mut cluster = Cluster::with_hosts(1, 2);
         cluster.submit(single("kept", 1, 1));
         let (request, _) = cluster.state.requests.iter().next().unwrap();

@@ -25,7 +25,7 @@ impl Displaced {
     /// Displaced units from the fault until the cluster has recovered; `None` if no GPU was hit.
     pub(in crate::run) fn by(
         episode: &Episode,
-        heard: &WatchedEvents,
+        watched: &WatchedEvents,
         grants: &BTreeMap<AttemptEpoch, Grant>,
     ) -> Self {
         let mut displaced = Self::default();
@@ -33,7 +33,7 @@ impl Displaced {
             return displaced;
         };
         let mut ended: BTreeMap<(JobId, UnitIndex), AttemptEpoch> = BTreeMap::new();
-        let kinds = heard.kinds_since(episode.began_us);
+        let kinds = watched.kinds_since(episode.began_us);
         for (_, kind) in kinds.take_while(|(at_us, _)| *at_us <= episode.ended_us()) {
             match kind {
                 EventKind::AttemptEnded {
@@ -63,10 +63,10 @@ impl Displaced {
 }
 
 pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
-    let heard = evidence.earliest();
+    let watched = evidence.earliest();
     let mut found = Vec::new();
     for episode in &evidence.episodes {
-        let displaced = Displaced::by(episode, &heard, &evidence.log.grants);
+        let displaced = Displaced::by(episode, &watched, &evidence.log.grants);
         found.extend(displaced.bystanders.iter().map(|(job, unit)| Violation {
             invariant: Invariant::GpuFaultIsolation,
             text: format!(
@@ -162,7 +162,7 @@ mod tests {
             }
         };
         let infra = RestartReason::Infra;
-        let heard = WatchedEvents {
+        let watched = WatchedEvents {
             deliveries: vec![
                 requeued(1, 4, 2_000, infra),
                 requeued(2, 5, 3_000, infra),
@@ -174,11 +174,11 @@ mod tests {
         };
         let mut episode = Episode::of(Fault::GpuFaulted);
         assert_eq!(
-            Displaced::by(&episode, &heard, &grants),
+            Displaced::by(&episode, &watched, &grants),
             Displaced::default()
         );
         episode.gpu = Some(GpuUuid(7));
-        let displaced = Displaced::by(&episode, &heard, &grants);
+        let displaced = Displaced::by(&episode, &watched, &grants);
         let bystanders = vec![(JobId(2), UnitIndex(0))];
         assert_eq!(
             displaced,

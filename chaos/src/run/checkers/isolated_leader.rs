@@ -4,7 +4,7 @@
 use crate::run::checkers::{Invariant, Violation};
 use crate::run::history::{Call, Operation};
 use crate::run::nemesis::{Episode, IsolatedLeader};
-use crate::run::options::LOYAL;
+use crate::run::options::PINNED_CLIENT;
 
 pub(super) fn judge(episodes: &[Episode], operations: &[Operation]) -> Vec<Violation> {
     let severed = episodes.iter().filter_map(|it| it.severed.as_ref());
@@ -29,7 +29,7 @@ pub(super) fn judge(episodes: &[Episode], operations: &[Operation]) -> Vec<Viola
 /// a busy machine.
 fn unsaid(severed: &IsolatedLeader, operations: &[Operation]) -> Vec<Violation> {
     let within = operations.iter().filter(|call| severed.holds(call));
-    let asked = within.filter(|call| call.user == LOYAL);
+    let asked = within.filter(|call| call.user == PINNED_CLIENT);
     let (reads, writes): (Vec<_>, Vec<_>) =
         asked.partition(|call| matches!(call.call, Call::Read(_)));
     let kinds = [("reads", reads), ("writes", writes)];
@@ -52,8 +52,9 @@ pub(super) fn judged(episodes: &[Episode], operations: &[Operation]) -> usize {
     let severed = episodes.iter().filter_map(|it| it.severed.as_ref());
     let asked = severed.map(|severed| {
         let within = operations.iter().filter(|call| severed.holds(call));
-        let is_asked =
-            |call: &&Operation| call.user == LOYAL || call.via.as_ref() == Some(&severed.address);
+        let is_asked = |call: &&Operation| {
+            call.user == PINNED_CLIENT || call.via.as_ref() == Some(&severed.address)
+        };
         within.filter(is_asked).count()
     });
     asked.sum()
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_answered_by_a_leader_that_reaches_nobody_is_told_something_wrong() {
+    fn answers_of_an_isolated_leader_and_missing_responses_are_violations() {
         let episodes = [Episode {
             severed: Some(IsolatedLeader {
                 address: "a:1".to_owned(),
@@ -113,22 +114,22 @@ mod tests {
         assert_eq!(judge(&episodes, &well), []);
         assert_eq!(judged(&episodes, &well), 1);
         let unknown = || Outcome::Unknown(String::new());
-        let told = Operation {
-            user: LOYAL,
+        let responded = Operation {
+            user: PINNED_CLIENT,
             ..call("a:1", 1_200, 1_300, unknown())
         };
         let silent = Operation {
             via: None,
-            ..told.clone()
+            ..responded.clone()
         };
-        let one_in_two = [silent.clone(), told.clone()];
+        let one_in_two = [silent.clone(), responded.clone()];
         assert_eq!(judge(&episodes, &one_in_two), []);
         assert_eq!(judged(&episodes, &one_in_two), 2);
         let [found] = &judge(&episodes, std::slice::from_ref(&silent))[..] else {
             panic!("the missing response is not reported");
         };
-        let said = "a:1 reached no other replica, and did not respond to 1 of 1 reads";
-        assert_eq!(found.text, said);
+        let expected = "a:1 reached no other replica, and did not respond to 1 of 1 reads";
+        assert_eq!(found.text, expected);
         let nobody_there = [Episode {
             severed: episodes[0].severed.clone().map(|severed| IsolatedLeader {
                 is_reached: false,
@@ -142,7 +143,7 @@ mod tests {
             call: Call::Submit(RequestId(1)),
             ..operation.clone()
         };
-        let [found] = &judge(&episodes, &[told, write(&silent)])[..] else {
+        let [found] = &judge(&episodes, &[responded, write(&silent)])[..] else {
             panic!("the missing response to a write is not reported");
         };
         assert!(found.text.ends_with("1 of 1 writes"), "{}", found.text);

@@ -116,7 +116,7 @@ pub(super) struct Evidence {
     /// Newest revision when all jobs had ended; each watcher was awaited up to it.
     pub(super) last: Revision,
     /// The GPU ledger of the tasks.
-    pub(super) book: LockLedger,
+    pub(super) ledger: LockLedger,
     /// The replayed log.
     pub(super) log: ReplayedLog,
     /// Journals of the agents; empty for an external cluster.
@@ -151,7 +151,7 @@ pub(super) fn judge(evidence: &Evidence, figures: &[FaultMeasurements]) -> Vec<V
         &evidence.log,
         evidence.last,
     ));
-    found.extend(tasks::judge(&evidence.book, &evidence.log));
+    found.extend(tasks::judge(&evidence.ledger, &evidence.log));
     found.extend(journals::judge(&evidence.journals, &evidence.log));
     found.extend(gpu_fault_isolation::judge(evidence));
     found.extend(task_continuity::judge(evidence));

@@ -123,10 +123,10 @@ fn read_after(at_us: u64, operations: &[Operation]) -> Option<Revision> {
 }
 
 /// Lost hosts and tasks, except tasks that had been asked to stop.
-fn losses(heard: &WatchedEvents) -> Vec<LostTask> {
+fn losses(watched: &WatchedEvents) -> Vec<LostTask> {
     let mut stopping = BTreeSet::new();
     let mut losses = Vec::new();
-    for delivery in &heard.deliveries {
+    for delivery in &watched.deliveries {
         let (revision, at_us) = (delivery.revision, delivery.at_us);
         let mut lost = |epoch, text| {
             losses.push(LostTask {
@@ -206,7 +206,7 @@ mod tests {
         operation(Call::Cancel(JobId(1)), completed_us, revision)
     }
 
-    fn heard(kinds: &[(u64, u64, EventKind)]) -> WatchedEvents {
+    fn watched(kinds: &[(u64, u64, EventKind)]) -> WatchedEvents {
         let deliveries = kinds.iter().map(|(revision, at_us, kind)| Delivery {
             revision: Revision(*revision),
             events: vec![v1::Event::from(kind)],
@@ -233,7 +233,7 @@ mod tests {
         let read = |at_us, revision| operation(Call::Read(JobId(1)), at_us, revision);
         let operations = [write(900, 10), write(2_000, 12), read(6_500, 20)];
         let windows = windows(episodes, &operations);
-        of_windows(&windows, &losses(&heard(kinds))).len()
+        of_windows(&windows, &losses(&watched(kinds))).len()
     }
 
     #[test]

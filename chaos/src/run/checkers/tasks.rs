@@ -11,14 +11,14 @@ use crate::run::replay::ReplayedLog;
 const OF_TASK: &str = "tasks/";
 const IN_ATTEMPT: &str = " in attempt ";
 
-pub(in crate::run) fn judge(book: &LockLedger, truth: &ReplayedLog) -> Vec<Violation> {
-    let mut found: Vec<Violation> = book.conflicts.iter().map(|it| of_conflict(it)).collect();
-    for holding in &book.holdings {
+pub(in crate::run) fn judge(ledger: &LockLedger, truth: &ReplayedLog) -> Vec<Violation> {
+    let mut found: Vec<Violation> = ledger.conflicts.iter().map(|it| of_conflict(it)).collect();
+    for holding in &ledger.holdings {
         found.extend(ungranted(holding, truth));
     }
     // One after the other: the locks have shown whether they ran concurrently.
     let mut lives = GpuLedger::default();
-    for holding in book.holdings.iter().filter(|it| it.gpu.is_none()) {
+    for holding in ledger.holdings.iter().filter(|it| it.gpu.is_none()) {
         let Some(grant) = truth.grants.get(&holding.epoch) else {
             continue;
         };
@@ -130,22 +130,22 @@ mod tests {
     }
 
     fn invariants(holdings: &[LockRecord], conflicts: &[&str]) -> Vec<Invariant> {
-        let book = LockLedger {
+        let ledger = LockLedger {
             holdings: holdings.to_vec(),
             conflicts: conflicts.iter().map(|it| (*it).to_owned()).collect(),
         };
-        let found = judge(&book, &truth());
+        let found = judge(&ledger, &truth());
         found.into_iter().map(|it| it.invariant).collect()
     }
 
     #[test]
-    fn what_was_given_may_be_held() {
+    fn locks_within_the_allocation_are_no_violation() {
         let own = [holding(None, 5), holding(Some(7), 5)];
         assert_eq!(invariants(&own, &[]), []);
     }
 
     #[test]
-    fn what_was_not_given_and_what_ran_twice_is_noticed() {
+    fn locks_without_allocation_and_double_runs_are_violations() {
         assert_eq!(
             invariants(&[holding(Some(8), 5)], &[]),
             [Invariant::Exclusivity]

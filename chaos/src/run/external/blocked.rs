@@ -15,7 +15,7 @@ use crate::run::replay::ReplayedLog;
 #[derive(Default)]
 pub(super) struct BlockChecker {
     /// Number of blocks of hosts.
-    pub(super) told: usize,
+    pub(super) blocks: usize,
     /// Placements on a blocked host.
     pub(super) violations: Vec<Violation>,
     /// Names of the currently blocked hosts.
@@ -24,25 +24,25 @@ pub(super) struct BlockChecker {
 
 impl BlockChecker {
     /// Checks all received events. `names`: the hosts that the run may have blocked.
-    pub(super) fn heard(truth: &ReplayedLog, names: &BTreeMap<HostId, String>, tag: &Tag) -> Self {
+    pub(super) fn of(truth: &ReplayedLog, names: &BTreeMap<HostId, String>, tag: &Tag) -> Self {
         let mut blocked = Self::default();
         for event in truth.events.values().flatten() {
             // Event kinds unknown to this build are not checked here.
             if let Ok(kind) = EventKind::try_from(event.clone()) {
-                blocked.hear(&kind, names, tag);
+                blocked.apply(&kind, names, tag);
             }
         }
         blocked
     }
 
-    fn hear(&mut self, kind: &EventKind, names: &BTreeMap<HostId, String>, tag: &Tag) {
+    fn apply(&mut self, kind: &EventKind, names: &BTreeMap<HostId, String>, tag: &Tag) {
         match kind {
             EventKind::Blocked {
                 target: BlockTarget::Host(name),
                 block,
             } => {
                 if tag.has_written(&block.author, &block.reason) {
-                    self.told += 1;
+                    self.blocks += 1;
                     self.closed.insert(name.clone());
                 } else {
                     // From here on the block belongs to another user.
@@ -127,7 +127,7 @@ mod tests {
     }
 
     /// Number of blocks and of violations.
-    fn heard(tag: &Tag, kinds: &[EventKind]) -> (usize, usize) {
+    fn counts(tag: &Tag, kinds: &[EventKind]) -> (usize, usize) {
         let events = (1..).zip(kinds);
         let events = events.map(|(at, kind)| (Revision(at), vec![v1::Event::from(kind)]));
         let truth = ReplayedLog {
@@ -135,12 +135,12 @@ mod tests {
             ..ReplayedLog::default()
         };
         let names = BTreeMap::from([(HostId(1), NAME.to_owned())]);
-        let blocked = BlockChecker::heard(&truth, &names, tag);
-        (blocked.told, blocked.violations.len())
+        let blocked = BlockChecker::of(&truth, &names, tag);
+        (blocked.blocks, blocked.violations.len())
     }
 
     #[test]
-    fn what_comes_to_a_blocked_host_is_noticed_however_short_it_is() {
+    fn a_placement_on_a_blocked_host_is_a_violation_however_short_the_block() {
         let tag = Tag::new("ada", None);
         let ours = || put("ada", tag.reason());
         let well = [
@@ -150,17 +150,17 @@ mod tests {
             lifted(),
             placed(&[2, 1]),
         ];
-        assert_eq!(heard(&tag, &well), (1, 0));
+        assert_eq!(counts(&tag, &well), (1, 0));
         let badly = [ours(), placed(&[2, 1]), lifted()];
-        assert_eq!(heard(&tag, &badly), (1, 1));
+        assert_eq!(counts(&tag, &badly), (1, 1));
     }
 
     #[test]
     fn only_blocks_of_the_run_are_judged() {
         let tag = Tag::new("ada", None);
         let theirs = || put("bob", "driver 580".to_owned());
-        assert_eq!(heard(&tag, &[theirs(), placed(&[1])]), (0, 0));
+        assert_eq!(counts(&tag, &[theirs(), placed(&[1])]), (0, 0));
         let replaced = [put("ada", tag.reason()), theirs(), placed(&[1])];
-        assert_eq!(heard(&tag, &replaced), (1, 0));
+        assert_eq!(counts(&tag, &replaced), (1, 0));
     }
 }

@@ -12,7 +12,7 @@ use muster_proto::v1;
 
 use crate::checkers::AcknowledgedWrites;
 use crate::cluster::Fault;
-use crate::run::checkers::checks::HeardCounts;
+use crate::run::checkers::checks::EventCounts;
 use crate::run::checkers::{
     Check, Evidence, Invariant, Violation, checks, durability, linearizability, watch,
 };
@@ -41,14 +41,14 @@ pub(super) fn not_judged(has_book: bool) -> Vec<&'static str> {
 
 /// Union of the events of all watchers: all must have received the same, except those reported as
 /// forgotten.
-pub(super) fn heard_by_anybody(heard: &[WatchedEvents]) -> ReplayedLog {
+pub(super) fn union_of_events(watched: &[WatchedEvents]) -> ReplayedLog {
     let mut events = BTreeMap::new();
-    for delivery in heard.iter().flat_map(|it| &it.deliveries) {
+    for delivery in watched.iter().flat_map(|it| &it.deliveries) {
         events
             .entry(delivery.revision)
             .or_insert_with(|| delivery.events.clone());
     }
-    let gaps = heard.iter().flat_map(|it| &it.gaps);
+    let gaps = watched.iter().flat_map(|it| &it.gaps);
     ReplayedLog {
         events,
         forgotten: gaps.map(|gap| gap.until).max().unwrap_or_default(),
@@ -82,39 +82,39 @@ pub(super) fn judge(evidence: &Evidence, played: &RunContext<'_>) -> CheckResult
         evidence.last,
     ));
     violations.extend(of_progress(evidence, own));
-    let unheard = unheard(&evidence.watched);
-    let (mut heard, mut blocks) = (HeardCounts::default(), 0);
-    if unheard.is_none() {
+    let missed = missed_by_all(&evidence.watched);
+    let (mut counts, mut blocks) = (EventCounts::default(), 0);
+    if missed.is_none() {
         let (reads, of_reads) = of_reads(evidence, &story);
         violations.extend(of_reads);
         violations.extend(story.violations.iter().cloned());
         let known = known(&evidence.watched);
-        violations.extend(ledger::judge(&evidence.book, &evidence.log, known));
-        let blocked = BlockChecker::heard(&evidence.log, played.taken, played.tag);
+        violations.extend(ledger::judge(&evidence.ledger, &evidence.log, known));
+        let blocked = BlockChecker::of(&evidence.log, played.taken, played.tag);
         violations.extend(blocked.violations.iter().cloned());
-        heard = HeardCounts {
-            attempts: story.attempts_told,
-            leaders: story.leaders_told,
+        counts = EventCounts {
+            attempts: story.attempts_seen,
+            leaders: story.leaders_seen,
             reads,
         };
-        blocks = blocked.told;
+        blocks = blocked.blocks;
     }
     violations.sort_by_key(|violation| violation.invariant);
-    let judged = checks::judged_outside(evidence, heard, own.len());
+    let judged = checks::judged_outside(evidence, counts, own.len());
     CheckResults {
         checks: Check::all(judged, &violations),
         violations,
-        coverage: coverage_of(evidence, played, heard.reads, blocks),
+        coverage: coverage_of(evidence, played, counts.reads, blocks),
         invalid: { played.kept.iter() }
-            .filter_map(|kept| kept.missing(&evidence.book))
-            .chain(unheard)
+            .filter_map(|kept| kept.missing(&evidence.ledger))
+            .chain(missed)
             .collect(),
     }
 }
 
 /// Reason why events prove nothing, if there are some that no watcher received.
-fn unheard(heard: &[WatchedEvents]) -> Option<String> {
-    watch::unheard(heard).map(|revision| {
+fn missed_by_all(watched: &[WatchedEvents]) -> Option<String> {
+    watch::missed_by_all(watched).map(|revision| {
         format!(
             "no watcher received the events of revision {revision}, as they were forgotten before: the run proves \
              nothing. Repeat it on a cluster that retains more events, or is less busy"
@@ -123,8 +123,8 @@ fn unheard(heard: &[WatchedEvents]) -> Option<String> {
 }
 
 /// The revision up to which some watcher received everything.
-fn known(heard: &[WatchedEvents]) -> Revision {
-    let positions = heard.iter().map(|it| it.position);
+fn known(watched: &[WatchedEvents]) -> Revision {
+    let positions = watched.iter().map(|it| it.position);
     positions.max().unwrap_or_default()
 }
 
@@ -136,8 +136,8 @@ struct EventHistory {
     /// The newest attempt of each unit, and whether it is active.
     attempts: BTreeMap<(JobId, UnitIndex), (AttemptEpoch, bool)>,
     leader: Option<LeadershipEpoch>,
-    attempts_told: usize,
-    leaders_told: usize,
+    attempts_seen: usize,
+    leaders_seen: usize,
     violations: Vec<Violation>,
 }
 
@@ -148,13 +148,13 @@ impl EventHistory {
             // Event kinds unknown to this build are not checked here.
             let kinds = events.iter().cloned().map(EventKind::try_from);
             for kind in kinds.flatten() {
-                story.tell(*revision, &kind);
+                story.apply(*revision, &kind);
             }
         }
         story
     }
 
-    fn tell(&mut self, revision: Revision, kind: &EventKind) {
+    fn apply(&mut self, revision: Revision, kind: &EventKind) {
         match kind {
             EventKind::JobFinished { job, phase, .. } => {
                 if let Some((before, _)) = self.finished.insert(*job, (revision, *phase)) {
@@ -168,7 +168,7 @@ impl EventHistory {
             EventKind::AttemptPlaced {
                 job, unit, epoch, ..
             } => {
-                self.attempts_told += 1;
+                self.attempts_seen += 1;
                 let newest = self.attempts.insert((*job, *unit), (*epoch, true));
                 if let Some((before, _)) =
                     newest.filter(|(before, lives)| *lives || before >= epoch)
@@ -189,7 +189,7 @@ impl EventHistory {
                 }
             }
             EventKind::LeadershipStarted { epoch, .. } => {
-                self.leaders_told += 1;
+                self.leaders_seen += 1;
                 if let Some(before) = self.leader.replace(*epoch).filter(|before| before >= epoch) {
                     let text = format!("leadership {epoch} began after leadership {before}");
                     self.violation(Invariant::Fencing, text);
@@ -307,12 +307,12 @@ fn of_reads(evidence: &Evidence, story: &EventHistory) -> (usize, Vec<Violation>
             None => !phase.is_terminal(),
         };
         if !is_right {
-            let heard = end.map(|(at, ended)| format!("ended as {ended:?} at {at}"));
-            let heard = heard.unwrap_or_else(|| "not ended".to_owned());
+            let end_text = end.map(|(at, ended)| format!("ended as {ended:?} at {at}"));
+            let end_text = end_text.unwrap_or_else(|| "not ended".to_owned());
             found.push(Violation {
                 invariant: Invariant::Linearizability,
                 text: format!(
-                    "job {job} was read at revision {revision} as {phase:?}, but had {heard}"
+                    "job {job} was read at revision {revision} as {phase:?}, but had {end_text}"
                 ),
             });
         }
@@ -351,18 +351,22 @@ fn coverage_of(
     let blocks_min = if_allowed(Fault::HostBlocked);
     // A cluster without GPUs still has a ledger of its tasks.
     let gpus_min = u64::from(played.kept.is_some_and(|kept| kept.has_gpus));
-    let told: usize = evidence.watched.iter().map(|it| it.deliveries.len()).sum();
+    let delivered: usize = evidence.watched.iter().map(|it| it.deliveries.len()).sum();
     let resumed = evidence.watched.iter().map(|it| it.resumed as usize).sum();
     let gaps: usize = evidence.watched.iter().map(|it| it.gaps.len()).sum();
-    let gpus = evidence.book.holdings.iter().filter(|it| it.gpu.is_some());
+    let gpus = evidence
+        .ledger
+        .holdings
+        .iter()
+        .filter(|it| it.gpu.is_some());
     let cancelled = (evidence.operations.iter())
         .filter(|it| matches!((it.call, &it.outcome), (Call::Cancel(_), Outcome::Done(_))));
     let rows = [
         ("jobs that succeeded", in_phase(v1::JobPhase::Succeeded), 1),
         ("answered cancels", cancelled.count(), cancels),
-        ("revisions with events, sent to a watcher", told, 1),
+        ("revisions with events, sent to a watcher", delivered, 1),
         ("streams interrupted and resumed", resumed, 0),
-        (coverage::TOLD_OF_GAPS, gaps, 0),
+        (coverage::GAPS_REPORTED, gaps, 0),
         ("blocks of hosts, sent to a watcher", blocks, blocks_min),
         ("reads compared with the watchers' events", reads, 1),
         ("GPUs that tasks locked", gpus.count(), gpus_min),
@@ -421,7 +425,7 @@ mod tests {
         }
     }
 
-    fn heard(kinds: &[(u64, EventKind)]) -> WatchedEvents {
+    fn watched(kinds: &[(u64, EventKind)]) -> WatchedEvents {
         let deliveries = kinds.iter().map(|(revision, kind)| Delivery {
             revision: Revision(*revision),
             events: vec![v1::Event::from(kind)],
@@ -435,14 +439,14 @@ mod tests {
     }
 
     fn evidence(operations: Vec<Operation>, kinds: &[(u64, EventKind)]) -> Evidence {
-        let heard = vec![heard(kinds)];
+        let watched = vec![watched(kinds)];
         Evidence {
             operations,
-            log: heard_by_anybody(&heard),
-            watched: heard,
+            log: union_of_events(&watched),
+            watched,
             calls_until_us: 0,
             last: Revision(0),
-            book: crate::run::lock_ledger::LockLedger::default(),
+            ledger: crate::run::lock_ledger::LockLedger::default(),
             journals: Vec::new(),
             episodes: Vec::new(),
         }
@@ -527,16 +531,16 @@ mod tests {
         let found = broken(&evidence(Vec::new(), &badly), &[]);
         assert_eq!(found, [Invariant::OneAttempt]);
         // Its end may be among the events that no watcher received: neither a violation nor evidence.
-        let mut deaf = evidence(Vec::new(), &badly);
+        let mut with_gap = evidence(Vec::new(), &badly);
         let (after, until) = (Revision(4), Revision(5));
-        deaf.watched[0].gaps = vec![Gap { after, until }];
-        deaf.log = heard_by_anybody(&deaf.watched);
-        let judged = judged(&deaf, &[]);
+        with_gap.watched[0].gaps = vec![Gap { after, until }];
+        with_gap.log = union_of_events(&with_gap.watched);
+        let judged = judged(&with_gap, &[]);
         assert_eq!((judged.violations, judged.invalid.len()), (Vec::new(), 1));
     }
 
     #[test]
-    fn a_book_in_which_nobody_wrote_proves_nothing() {
+    fn an_empty_ledger_proves_nothing() {
         let kept = LedgerFolder {
             folder: "/book/chaos-1".into(),
             has_gpus: true,

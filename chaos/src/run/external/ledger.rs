@@ -36,9 +36,9 @@ impl LedgerFolder {
     }
 
     /// Reason why the ledger cannot be checked, if any.
-    pub(super) fn missing(&self, book: &LockLedger) -> Option<String> {
+    pub(super) fn missing(&self, ledger: &LockLedger) -> Option<String> {
         let folder = self.folder.display();
-        book.holdings.is_empty().then(|| {
+        ledger.holdings.is_empty().then(|| {
             format!(
                 "no task has written to {folder}, as seen from here: --book must name a folder on a file system \
                  that all hosts and this machine share, at the same path, in which tasks may write"
@@ -49,12 +49,12 @@ impl LedgerFolder {
 
 /// I1, I2 and I6 by the tasks' locks, and I2 by the runs: each in a placed attempt, and once. `known`: all
 /// events up to here were received.
-pub(super) fn judge(book: &LockLedger, truth: &ReplayedLog, known: Revision) -> Vec<Violation> {
-    let conflicts = book.conflicts.iter().map(|it| tasks::of_conflict(it));
+pub(super) fn judge(ledger: &LockLedger, truth: &ReplayedLog, known: Revision) -> Vec<Violation> {
+    let conflicts = ledger.conflicts.iter().map(|it| tasks::of_conflict(it));
     let mut found: Vec<Violation> = conflicts.collect();
     let placed = placed(truth);
     let mut ran = BTreeSet::new();
-    for run in book.holdings.iter().filter(|it| it.gpu.is_none()) {
+    for run in ledger.holdings.iter().filter(|it| it.gpu.is_none()) {
         let (job, task, epoch) = (run.job, run.task, run.epoch);
         let odd = match placed.get(&epoch) {
             Some(owner) if *owner != job => Some(format!("which is of job {owner}")),
@@ -117,11 +117,11 @@ mod tests {
                 given_us: Some(2),
             })
         });
-        let book = LockLedger {
+        let ledger = LockLedger {
             holdings: holdings.collect(),
             conflicts: Vec::new(),
         };
-        let found = judge(&book, &truth, Revision(9));
+        let found = judge(&ledger, &truth, Revision(9));
         found.into_iter().map(|it| it.invariant).collect()
     }
 
@@ -151,12 +151,12 @@ mod tests {
         write(named.path().to_owned(), "conflicts", "GPU-7 is held\n");
         let other = LedgerFolder::folder(named.path(), &others);
         write(other, "book", "10 take task 1 0 5\n");
-        let book = kept.read().unwrap();
-        assert_eq!(book, LockLedger::default());
-        let missing = kept.missing(&book).unwrap();
+        let ledger = kept.read().unwrap();
+        assert_eq!(ledger, LockLedger::default());
+        let missing = kept.missing(&ledger).unwrap();
         assert!(missing.contains("all hosts and this machine share"));
         write(kept.folder.clone(), "book", "10 take task 1 0 5\n");
-        let book = kept.read().unwrap();
-        assert_eq!((book.holdings.len(), kept.missing(&book)), (1, None));
+        let ledger = kept.read().unwrap();
+        assert_eq!((ledger.holdings.len(), kept.missing(&ledger)), (1, None));
     }
 }

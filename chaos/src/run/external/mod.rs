@@ -152,8 +152,8 @@ pub async fn run_target(
     let client = connect(options.cluster.clone()).await?;
     client.discover().await?;
     let mut tag = Tag::new(&options.user, options.queue.as_deref());
-    let told = format!("run {}: its jobs and blocks carry this name", tag.run);
-    timeline.print_line(LineKind::Stage, &told);
+    let line = format!("run {}: its jobs and blocks carry this name", tag.run);
+    timeline.print_line(LineKind::Stage, &line);
     let worked = tokio::select! {
         worked = work(options, &client, &mut tag, &processes, timeline) => Some(worked),
         () = stop => None,
@@ -242,16 +242,16 @@ async fn work(
         "no more calls; waiting for the jobs of the run to end",
     );
     let last = await_ended(client, tag).await;
-    let heard = watchers.end(last).await;
-    let book = kept.as_ref().map(LedgerFolder::read).transpose()?;
-    let truth = checkers::heard_by_anybody(&heard);
+    let watched = watchers.end(last).await;
+    let ledger = kept.as_ref().map(LedgerFolder::read).transpose()?;
+    let truth = checkers::union_of_events(&watched);
     let grounds = grounds(options, tag, status.cluster_id, foreign_jobs);
     let evidence = Evidence {
         operations: history.operations(),
-        watched: heard,
+        watched,
         calls_until_us,
         last,
-        book: book.unwrap_or_default(),
+        ledger: ledger.unwrap_or_default(),
         log: truth,
         journals: Vec::new(),
         episodes,

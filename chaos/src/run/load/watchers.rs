@@ -75,7 +75,7 @@ impl WatchedEvents {
 /// The running watchers.
 #[derive(Debug)]
 pub(in crate::run) struct Watchers {
-    heard: Vec<Arc<Mutex<WatchedEvents>>>,
+    watched: Vec<Arc<Mutex<WatchedEvents>>>,
     at_work: Vec<JoinHandle<()>>,
 }
 
@@ -96,11 +96,11 @@ impl Watchers {
                 .map(|address| vec![address.clone()]),
         );
         let mut watchers = Self {
-            heard: Vec::new(),
+            watched: Vec::new(),
             at_work: Vec::new(),
         };
         for place in places {
-            let heard = Arc::new(Mutex::new(WatchedEvents {
+            let watched = Arc::new(Mutex::new(WatchedEvents {
                 at: place.join(", "),
                 ..WatchedEvents::default()
             }));
@@ -112,8 +112,8 @@ impl Watchers {
             let client = Client::connect(config).await?;
             watchers
                 .at_work
-                .push(tokio::spawn(listen(client, from, Arc::clone(&heard))));
-            watchers.heard.push(heard);
+                .push(tokio::spawn(listen(client, from, Arc::clone(&watched))));
+            watchers.watched.push(watched);
         }
         Ok(watchers)
     }
@@ -121,10 +121,10 @@ impl Watchers {
     /// Waits until all have received a revision, or time is up; returns what they received.
     pub(in crate::run) async fn end(self, last: Revision) -> Vec<WatchedEvents> {
         let deadline = Instant::now() + WATCH_PATIENCE;
-        while Instant::now() < deadline && self.heard.iter().any(|it| lock(it).position < last) {
+        while Instant::now() < deadline && self.watched.iter().any(|it| lock(it).position < last) {
             tokio::time::sleep(POLL).await;
         }
-        self.heard.iter().map(|it| lock(it).clone()).collect()
+        self.watched.iter().map(|it| lock(it).clone()).collect()
     }
 }
 
@@ -134,7 +134,7 @@ impl Drop for Watchers {
     }
 }
 
-async fn listen(client: Client, from: Revision, heard: Arc<Mutex<WatchedEvents>>) {
+async fn listen(client: Client, from: Revision, watched: Arc<Mutex<WatchedEvents>>) {
     let mut watch = client.watch(Some(from), WatchFilter::default());
     loop {
         match watch.next().await {
@@ -146,31 +146,31 @@ async fn listen(client: Client, from: Revision, heard: Arc<Mutex<WatchedEvents>>
                     events,
                     at_us: now_us(),
                 };
-                let mut heard = lock(&heard);
-                heard.position = heard.position.max(revision);
-                heard.deliveries.push(delivery);
+                let mut watched = lock(&watched);
+                watched.position = watched.position.max(revision);
+                watched.deliveries.push(delivery);
             }
             Ok(WatchUpdate::Bookmark { revision }) => {
-                let mut heard = lock(&heard);
-                heard.position = heard.position.max(revision);
+                let mut watched = lock(&watched);
+                watched.position = watched.position.max(revision);
             }
-            Ok(WatchUpdate::Resumed { .. }) => lock(&heard).resumed += 1,
+            Ok(WatchUpdate::Resumed { .. }) => lock(&watched).resumed += 1,
             Err(ClientError::Compacted { asked, compacted }) => {
                 let (after, until) = (asked, compacted);
-                let mut heard = lock(&heard);
-                heard.gaps.push(Gap { after, until });
-                heard.position = heard.position.max(until);
+                let mut watched = lock(&watched);
+                watched.gaps.push(Gap { after, until });
+                watched.position = watched.position.max(until);
                 watch = client.watch(Some(until), WatchFilter::default());
             }
             Err(error) => {
-                lock(&heard).ended = Some(error.to_string());
+                lock(&watched).ended = Some(error.to_string());
                 return;
             }
         }
     }
 }
 
-fn lock(heard: &Mutex<WatchedEvents>) -> MutexGuard<'_, WatchedEvents> {
+fn lock(watched: &Mutex<WatchedEvents>) -> MutexGuard<'_, WatchedEvents> {
     // A list is consistent after every push.
-    heard.lock().unwrap_or_else(PoisonError::into_inner)
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -135,21 +135,21 @@ mod tests {
             uuid: "GPU-1".to_owned(),
             ..v1::Gpu::default()
         };
-        let ill = v1::Gpu {
+        let faulty = v1::Gpu {
             uuid: "GPU-2".to_owned(),
             health_rule: "xid".to_owned(),
             ..v1::Gpu::default()
         };
         let host = v1::Host {
             name: "node01".to_owned(),
-            gpus: vec![well, ill],
+            gpus: vec![well, faulty],
             restrictions: vec![kept("flapping"), kept("clock_skew"), kept("flapping")],
             ..v1::Host::default()
         };
         let found = out_of_use(&[v1::Host::default(), host]);
-        let told: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(
-            told,
+            texts,
             ["node01 (clock_skew, flapping)", "GPU-2 on node01 (xid)"]
         );
     }

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::{Instant, sleep};
 
 use crate::run::history::History;
-use crate::run::options::{CALL_PAUSE, LOYAL, LOYAL_DEADLINE};
+use crate::run::options::{CALL_PAUSE, PINNED_CLIENT, PINNED_CLIENT_DEADLINE};
 
 /// A pinned client with its workload.
 pub(super) struct PinnedClient {
@@ -34,8 +34,8 @@ impl PinnedClient {
     ) -> Result<Self, ClientError> {
         let config = ClientConfig {
             discover: false,
-            deadline: LOYAL_DEADLINE,
-            per_try_deadline: LOYAL_DEADLINE,
+            deadline: PINNED_CLIENT_DEADLINE,
+            per_try_deadline: PINNED_CLIENT_DEADLINE,
             ..ClientConfig::new(vec![address])
         };
         Ok(Self {
@@ -50,26 +50,28 @@ impl PinnedClient {
     pub(super) async fn submit(&mut self) -> Option<JobId> {
         let request = RequestId(self.random.random());
         let spec = self.spec.clone();
-        let answer = self.history.submit(LOYAL, &self.client, request, spec);
+        let answer = self
+            .history
+            .submit(PINNED_CLIENT, &self.client, request, spec);
         answer.await.ok().map(|answer| answer.job)
     }
 
     /// Reads a job and submits others until a deadline; returns whether the replica responded at all: it
     /// answers from local knowledge at any time.
     pub(super) async fn insist(&mut self, job: Option<JobId>, until: Instant) -> bool {
-        let mut is_heard = false;
+        let mut is_reached = false;
         while Instant::now() < until {
             if let Some(job) = job {
-                let _noted = self.history.read(LOYAL, &self.client, job).await;
+                let _noted = self.history.read(PINNED_CLIENT, &self.client, job).await;
             }
             self.submit().await;
-            if !is_heard {
+            if !is_reached {
                 let status = self.client.status(v1::Consistency::Stale);
-                is_heard = status.await.is_ok();
+                is_reached = status.await.is_ok();
             }
             sleep(CALL_PAUSE).await;
         }
-        is_heard
+        is_reached
     }
 }
 
@@ -82,14 +84,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_nobody_answers_is_noted_as_well() {
+    async fn unanswered_calls_are_recorded_too() {
         let history = Arc::new(History::default());
-        let nobody = "127.0.0.1:1".to_owned();
+        let unreachable = "127.0.0.1:1".to_owned();
         let random = ChaCha8Rng::seed_from_u64(0);
-        let loyal = PinnedClient::to(nobody, Arc::clone(&history), random, v1::JobSpec::default());
-        let mut loyal = loyal.await.unwrap();
+        let client = PinnedClient::to(
+            unreachable,
+            Arc::clone(&history),
+            random,
+            v1::JobSpec::default(),
+        );
+        let mut client = client.await.unwrap();
         let until = Instant::now() + Duration::from_millis(10);
-        assert!(!loyal.insist(Some(JobId(1)), until).await);
+        assert!(!client.insist(Some(JobId(1)), until).await);
         let noted = history.operations();
         assert!(noted.len() >= 2);
         assert!(noted.iter().all(|it| it.answer().is_none()));

@@ -47,8 +47,8 @@ impl Nemesis {
     /// asking the old leader, to catch wrong answers.
     pub(super) async fn isolate_leader(&mut self) -> Result<String, RunError> {
         let replica = self.leader().await?;
-        let mut loyal = self.loyal_to(replica).await?;
-        let job = loyal.submit().await;
+        let mut client = self.pinned_client_of(replica).await?;
+        let job = client.submit().await;
         let isolated = Disruption::Isolated(replica);
         self.cluster.inject(&isolated)?;
         let from_us = now_us();
@@ -58,21 +58,21 @@ impl Nemesis {
             let until_us = now_us();
             self.cluster.repair(&isolated).map(|()| until_us)
         };
-        let (repaired, is_heard) = tokio::join!(repair, loyal.insist(job, until));
+        let (repaired, is_reached) = tokio::join!(repair, client.insist(job, until));
         self.severed = Some(IsolatedLeader {
             address: self.cluster.addresses().swap_remove(replica),
             from_us,
             until_us: repaired?,
-            is_reached: is_heard,
+            is_reached,
         });
-        if !is_heard || job.is_none() {
+        if !is_reached || job.is_none() {
             // The client did not reach it, or there was nothing to read: a missing response proves nothing.
             self.effect = Some(Effect::Known(false));
         }
         Ok(self.name_of(replica))
     }
 
-    async fn loyal_to(&mut self, replica: usize) -> Result<PinnedClient, RunError> {
+    async fn pinned_client_of(&mut self, replica: usize) -> Result<PinnedClient, RunError> {
         let address = self.cluster.addresses().swap_remove(replica);
         let random = ChaCha8Rng::seed_from_u64(self.random.random());
         let (_, spec) = LoadSpec::own(&self.tools.trainer, &self.tools.ledger).sample();

@@ -35,7 +35,7 @@ pub(super) fn of(evidence: &Evidence) -> Vec<Coverage> {
 }
 
 /// Used for both kinds of run.
-pub(in crate::run) const TOLD_OF_GAPS: &str = "gaps reported to watchers";
+pub(in crate::run) const GAPS_REPORTED: &str = "gaps reported to watchers";
 
 /// Description, count, and required minimum.
 pub(in crate::run) type Row = (&'static str, usize, u64);
@@ -68,7 +68,7 @@ fn of_work(evidence: &Evidence) -> [Row; 4] {
         let jobs = evidence.log.state.jobs.values();
         jobs.filter(|job| job.phase == phase).count()
     };
-    let holdings = &evidence.book.holdings;
+    let holdings = &evidence.ledger.holdings;
     let gpus = holdings.iter().filter(|it| it.gpu.is_some()).count();
     let tasks = holdings.iter().filter(|it| it.gpu.is_none());
     let killed = tasks.filter(|it| it.given_us.is_none()).count();
@@ -81,20 +81,20 @@ fn of_work(evidence: &Evidence) -> [Row; 4] {
 }
 
 fn of_streams(evidence: &Evidence) -> [Row; 4] {
-    let heard = &evidence.watched;
+    let watched = &evidence.watched;
     let earliest = evidence.earliest();
     let leaders = earliest.kinds_since(0);
     let leaders = leaders.filter(|(_, kind)| matches!(kind, EventKind::LeadershipStarted { .. }));
-    let resumed = heard.iter().map(|it| it.resumed as usize).sum();
-    let told: usize = heard.iter().map(|it| it.deliveries.len()).sum();
-    let gaps: usize = heard.iter().map(|it| it.gaps.len()).sum();
+    let resumed = watched.iter().map(|it| it.resumed as usize).sum();
+    let delivered: usize = watched.iter().map(|it| it.deliveries.len()).sum();
+    let gaps: usize = watched.iter().map(|it| it.gaps.len()).sum();
     let mut faults = evidence.episodes.iter().map(|it| it.fault);
     let is_cut = u64::from(faults.any(Fault::cuts_clients_off));
     [
         ("leaderships", leaders.count(), 1),
-        ("revisions with events, sent to a watcher", told, 1),
+        ("revisions with events, sent to a watcher", delivered, 1),
         ("streams interrupted and resumed", resumed, is_cut),
-        (TOLD_OF_GAPS, gaps, 0),
+        (GAPS_REPORTED, gaps, 0),
     ]
 }
 

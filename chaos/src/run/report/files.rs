@@ -41,21 +41,21 @@ pub(in crate::run) fn write(
     save(&histories.join("nemesis.jsonl"), lines(&evidence.episodes)?)?;
     save(
         &histories.join("tasks.jsonl"),
-        lines(&evidence.book.holdings)?,
+        lines(&evidence.ledger.holdings)?,
     )?;
     save(
         &histories.join("conflicts"),
-        evidence.book.conflicts.join("\n"),
+        evidence.ledger.conflicts.join("\n"),
     )?;
-    let heard = evidence.watched.iter();
-    let told = heard.flat_map(|one| {
+    let watched = evidence.watched.iter();
+    let deliveries = watched.flat_map(|one| {
         one.deliveries
             .iter()
             .map(|it| DeliveryRecord::of(&one.at, it))
     });
     save(
         &histories.join("watchers.jsonl"),
-        lines(&told.collect::<Vec<_>>())?,
+        lines(&deliveries.collect::<Vec<_>>())?,
     )?;
     let gaps = { evidence.watched.iter() }.flat_map(|one| {
         let watcher = &one.at;

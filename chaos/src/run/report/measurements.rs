@@ -101,12 +101,12 @@ impl EpisodeEvents<'_> {
 
 /// Measurements of every kind of injected fault, in order of injection; the run ended at `to_us`.
 pub(in crate::run) fn of_faults(evidence: &Evidence, to_us: u64) -> Vec<FaultMeasurements> {
-    let heard = evidence.earliest();
+    let watched = evidence.earliest();
     let episodes = &evidence.episodes;
     let ends = episodes.iter().skip(1).map(|next| next.began_us);
     let mut kinds: BTreeMap<Fault, Vec<EpisodeEvents<'_>>> = BTreeMap::new();
     for (episode, until_us) in episodes.iter().zip(ends.chain([to_us])) {
-        let since = heard.kinds_since(episode.began_us);
+        let since = watched.kinds_since(episode.began_us);
         let seen = EpisodeEvents {
             episode,
             until_us,
@@ -161,9 +161,9 @@ fn of_fault(fault: Fault, seen: &[EpisodeEvents<'_>], evidence: &Evidence) -> Fa
         Distribution::of([us, more].concat().iter().map(|it| it / MS_US).collect())
     };
     let bystanders = || {
-        let heard = evidence.earliest();
+        let watched = evidence.earliest();
         let displaced =
-            { seen.iter() }.map(|it| Displaced::by(it.episode, &heard, &evidence.log.grants));
+            { seen.iter() }.map(|it| Displaced::by(it.episode, &watched, &evidence.log.grants));
         displaced.map(|it| it.bystanders.len()).sum()
     };
     FaultMeasurements {

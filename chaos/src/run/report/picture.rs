@@ -164,7 +164,7 @@ pub(super) fn of_gpus(evidence: &Evidence, RunSpan { from_us, to_us }: RunSpan) 
     let seconds = |at_us: u64| at_us.saturating_sub(from_us) as f64 / 1e6;
     let places = places(&evidence.log.state);
     let mut by_gpu: BTreeMap<(NodeRef<'_>, GpuUuid), Vec<usize>> = BTreeMap::new();
-    let holdings = &evidence.book.holdings;
+    let holdings = &evidence.ledger.holdings;
     for (number, holding) in holdings.iter().enumerate() {
         if let Some(gpu) = holding.gpu {
             let place = places.get(&gpu).copied().unwrap_or_default();
@@ -297,7 +297,7 @@ mod tests {
             watched: Vec::new(),
             calls_until_us: 0,
             last: Revision(0),
-            book: LockLedger {
+            ledger: LockLedger {
                 holdings: holdings.collect(),
                 conflicts: Vec::new(),
             },

@@ -150,9 +150,9 @@ impl Connection {
                 Response { word, membership }
             }
         };
-        let heard = self.network.request(self.node, replica, arrives).await;
+        let response = self.network.request(self.node, replica, arrives).await;
         // Lost messages cause no error.
-        let Some(Response { word, membership }) = heard else {
+        let Some(Response { word, membership }) = response else {
             return pending().await;
         };
         membership

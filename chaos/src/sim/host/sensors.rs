@@ -112,7 +112,7 @@ pub(super) struct HostMonitor {
     host: SimHost,
     readings: Readings,
     /// Number of findings passed to the agent.
-    told: u64,
+    last_sequence: u64,
     /// Findings that the cluster counts against the host, as last compared.
     counted: CountedFindings,
 }
@@ -140,7 +140,7 @@ impl HostMonitor {
         Self {
             host,
             readings,
-            told: 0,
+            last_sequence: 0,
             counted: CountedFindings::default(),
         }
     }
@@ -203,9 +203,9 @@ impl HostMonitor {
     pub(super) fn report(&mut self, found: &[Finding]) {
         let waiting = &mut lock(&self.host.disk).notes.waiting;
         for finding in found {
-            self.told += 1;
+            self.last_sequence += 1;
             if !matches!(finding.component, Component::Gpu(_)) {
-                waiting.push_back((self.told, finding.clone()));
+                waiting.push_back((self.last_sequence, finding.clone()));
             }
         }
     }
@@ -213,7 +213,10 @@ impl HostMonitor {
     /// Records that the state acknowledged all findings up to this number.
     pub(super) fn acknowledge(&self, number: u64) {
         let waiting = &mut lock(&self.host.disk).notes.waiting;
-        while waiting.front().is_some_and(|(told, _)| *told <= number) {
+        while waiting
+            .front()
+            .is_some_and(|(sequence, _)| *sequence <= number)
+        {
             waiting.pop_front();
         }
     }

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_changed_is_told() {
+    fn a_difference_contains_only_changes() {
         let mut cluster = Cluster::with_hosts(1, 2);
         let first = cluster.submit(single("first", 1, 1));
         let before = cluster.state.clone();

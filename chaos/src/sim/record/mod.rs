@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_last_ends_with_the_violation() {
+    fn the_last_scenes_end_with_the_violation() {
         let mut record = Record::default();
         for at_ms in 0..5 {
             record.push(at_ms, Scene::new(SceneKind::Fault, at_ms));

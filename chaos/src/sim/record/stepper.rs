@@ -69,7 +69,7 @@ impl<'a> Stepper<'a> {
         if seen.is_empty() {
             return "that was the last scene\n".to_owned();
         }
-        told(seen)
+        text_of(seen)
     }
 
     fn back(&mut self, count: usize) -> String {
@@ -79,7 +79,7 @@ impl<'a> Stepper<'a> {
         };
         let to = seen.saturating_sub(count);
         self.at = to + 1;
-        told(&self.scenes[to..=to])
+        text_of(&self.scenes[to..=to])
     }
 
     fn seek(&mut self, is_wanted: impl Fn(&Scene) -> bool) -> String {
@@ -126,7 +126,7 @@ fn unknown(revision: Revision) -> String {
     format!("no state of revision {revision} was recorded\n")
 }
 
-fn told(scenes: &[&Scene]) -> String {
+fn text_of(scenes: &[&Scene]) -> String {
     scenes.iter().fold(String::new(), |mut text, scene| {
         // Writing to a string cannot fail.
         let _infallible = writeln!(text, "{scene}");
@@ -157,28 +157,28 @@ mod tests {
     }
 
     #[test]
-    fn whoever_steps_sees_what_is_asked_for() {
+    fn the_stepper_shows_the_requested_scenes() {
         let record = record();
         let mut stepper = Stepper::new(&record, Filter::default().select(&record));
-        let mut says = |line: &str, what: &str| {
-            let told = stepper.execute(line).unwrap();
-            assert!(told.contains(what), "{line}: {told}");
+        let mut shows = |line: &str, what: &str| {
+            let output = stepper.execute(line).unwrap();
+            assert!(output.contains(what), "{line}: {output}");
         };
-        says("n", "replica killed");
-        says("n", "SubmitJob");
-        says("d", "+ job");
-        says("s", "leadership");
-        says("p", "replica killed");
-        says("p", "that was the first");
-        says("f", "replica restarted");
-        says("f", "no such scene");
-        says("v", "two at once");
-        says("n", "that was the last");
-        says("g 2", "SubmitJob");
-        says("n 9", "two at once");
-        says("s 999", "no state");
-        says("what", "the first violation");
-        says("n x", "numbers come after");
+        shows("n", "replica killed");
+        shows("n", "SubmitJob");
+        shows("d", "+ job");
+        shows("s", "leadership");
+        shows("p", "replica killed");
+        shows("p", "that was the first");
+        shows("f", "replica restarted");
+        shows("f", "no such scene");
+        shows("v", "two at once");
+        shows("n", "that was the last");
+        shows("g 2", "SubmitJob");
+        shows("n 9", "two at once");
+        shows("s 999", "no state");
+        shows("what", "the first violation");
+        shows("n x", "numbers come after");
         assert_eq!(stepper.execute("q"), None);
     }
 }

@@ -365,9 +365,9 @@ impl Supervisors {
     fn report(&self, owner: Owner, report: SupervisorReport) {
         if let Some(agent) = &self.lock().agent {
             // A restarted agent learns it from `alive`; a live one has room for every task.
-            let heard = agent.try_send((owner, report));
+            let sent = agent.try_send((owner, report));
             assert!(
-                !matches!(heard, Err(TrySendError::Full(_))),
+                !matches!(sent, Err(TrySendError::Full(_))),
                 "{owner:?} reports into a full channel"
             );
         }

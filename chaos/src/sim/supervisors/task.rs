@@ -47,9 +47,9 @@ pub(super) struct Supervised {
 #[derive(Clone, Debug)]
 pub(super) struct Hang {
     /// Time at which its supervisor reports that it cannot kill it.
-    told_at: MonotonicMs,
+    reported_at: MonotonicMs,
     /// Whether the supervisor has reported it.
-    told: bool,
+    is_reported: bool,
     /// Time at which it is finally dead.
     until: MonotonicMs,
     /// Its exit status then.
@@ -93,8 +93,8 @@ impl Supervised {
             return None;
         }
         if let Some(hang) = &self.hang {
-            let told_at = (!hang.told).then_some(hang.told_at);
-            return Some(told_at.map_or(hang.until, |at| at.min(hang.until)));
+            let reported_at = (!hang.is_reported).then_some(hang.reported_at);
+            return Some(reported_at.map_or(hang.until, |at| at.min(hang.until)));
         }
         let kill_at = self.kill_at.unwrap_or(MonotonicMs(u64::MAX));
         let ends_at = if self.waits || self.left_ms.is_some() {
@@ -111,7 +111,7 @@ impl Supervised {
         }
         if let Some(hang) = &mut self.hang {
             if hang.until > now {
-                hang.told = true;
+                hang.is_reported = true;
                 return Some(TaskChange::Stuck);
             }
             self.exit = Some(hang.exit.clone());
@@ -136,8 +136,8 @@ impl Supervised {
         }
         if exit.signal.is_some() && self.behaviour.hang_ms > 0 {
             self.hang = Some(Hang {
-                told_at: now.after(UNKILLABLE_MS),
-                told: false,
+                reported_at: now.after(UNKILLABLE_MS),
+                is_reported: false,
                 until: now.after(self.behaviour.hang_ms),
                 exit,
             });
@@ -153,6 +153,6 @@ impl Supervised {
     }
 
     pub(super) fn is_stuck(&self) -> bool {
-        self.exit.is_none() && self.hang.as_ref().is_some_and(|hang| hang.told)
+        self.exit.is_none() && self.hang.as_ref().is_some_and(|hang| hang.is_reported)
     }
 }

@@ -107,15 +107,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_another_world_is_told_and_what_was_not_tried_is_not() {
+    fn a_differing_repetition_fails_and_an_omitted_one_does_not() {
         let tried = Meta {
             again: Some(true),
             fresh: Some(false),
             ..Meta::default()
         };
         assert!(!tried.holds() && Meta::default().holds());
-        let told = "the same world again, A DIFFERENT world in a separate process";
-        assert_eq!(tried.to_string(), told);
+        let expected = "the same world again, A DIFFERENT world in a separate process";
+        assert_eq!(tried.to_string(), expected);
         assert!(Meta::default().to_string().contains("not run again"));
     }
 }

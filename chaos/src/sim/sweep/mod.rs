@@ -419,11 +419,14 @@ impl<'a> Sweep<'a> {
         let judges = Checkers::default();
         if options.seeds == 1 {
             let only = || judges.clone();
-            let tell = |sweep: &mut Sweep<'_>| sweep.tell_reached(judges.reached_ms());
-            with_progress(&sweep, tell, || run_some(&next, options, &sweep, only))?;
+            let report_time =
+                |sweep: &mut Sweep<'_>| sweep.report_simulated_time(judges.reached_ms());
+            with_progress(&sweep, report_time, || {
+                run_some(&next, options, &sweep, only)
+            })?;
         } else {
             let run = || run_some(&next, options, &sweep, Checkers::default);
-            with_progress(&sweep, Sweep::tell_worlds, || on_all_cores(run).map(drop))?;
+            with_progress(&sweep, Sweep::report_worlds, || on_all_cores(run).map(drop))?;
         }
         let Self {
             sums,
@@ -448,7 +451,7 @@ impl<'a> Sweep<'a> {
         }
         let every = (self.options.seeds / PROGRESS_LINES).max(1);
         if self.sums.worlds.is_multiple_of(every) {
-            self.tell_worlds()?;
+            self.report_worlds()?;
         }
         self.progress.flush()
     }
@@ -565,9 +568,12 @@ mod tests {
             },
         };
         let last = |report: &SweepReport| report.to_string().lines().next_back().map(str::to_owned);
-        let told = last(&report).unwrap();
-        assert!(report.holds() && told.starts_with("no violation, but no evidence"));
-        assert!(told.ends_with("99 worlds passed, 0 failed"), "{told}");
+        let last_line = last(&report).unwrap();
+        assert!(report.holds() && last_line.starts_with("no violation, but no evidence"));
+        assert!(
+            last_line.ends_with("99 worlds passed, 0 failed"),
+            "{last_line}"
+        );
         report.sums.worlds = COVERAGE_WORLDS_MIN;
         assert!(last(&report).unwrap().starts_with("REJECTED: "));
         for situation in Situation::ALL.into_iter().filter(|it| it.is_asked_for()) {

@@ -16,28 +16,28 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(60);
 /// Runs `work` and reports progress meanwhile.
 pub(super) fn with_progress<'a>(
     sweep: &Mutex<Sweep<'a>>,
-    tell: impl Fn(&mut Sweep<'a>) -> io::Result<()> + Send,
+    report: impl Fn(&mut Sweep<'a>) -> io::Result<()> + Send,
     work: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
     let (done, is_done) = mpsc::sync_channel::<()>(NEWS_MAX);
     thread::scope(|scope| {
-        let teller = scope.spawn(move || {
+        let reporter = scope.spawn(move || {
             while is_done.recv_timeout(PROGRESS_EVERY) == Err(RecvTimeoutError::Timeout) {
                 let mut sweep = sweep.lock().unwrap_or_else(PoisonError::into_inner);
-                tell(&mut sweep)?;
+                report(&mut sweep)?;
             }
             Ok(())
         });
         let worked = work();
         drop(done);
-        let told = teller.join();
-        worked.and(told.unwrap_or_else(|panic| resume_unwind(panic)))
+        let reported = reporter.join();
+        worked.and(reported.unwrap_or_else(|panic| resume_unwind(panic)))
     })
 }
 
 impl Sweep<'_> {
     /// Reports the progress of the only world.
-    pub(super) fn tell_reached(&mut self, reached_ms: u64) -> io::Result<()> {
+    pub(super) fn report_simulated_time(&mut self, reached_ms: u64) -> io::Result<()> {
         let hours = reached_ms as f64 / HOUR_MS;
         let faults_h = self.options.faults_s as f64 * 1_000.0 / HOUR_MS;
         writeln!(
@@ -48,7 +48,7 @@ impl Sweep<'_> {
     }
 
     /// Reports the number of finished worlds, unless each has its own line.
-    pub(super) fn tell_worlds(&mut self) -> io::Result<()> {
+    pub(super) fn report_worlds(&mut self) -> io::Result<()> {
         if self.options.all_lines {
             return Ok(());
         }
@@ -73,8 +73,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_how_many_worlds_have_ended_unless_each_is_told_of() {
-        for (all_lines, told) in [
+    fn progress_counts_the_finished_worlds_unless_each_has_its_own_line() {
+        for (all_lines, expected) in [
             (
                 false,
                 "     7 of 1000 worlds, 0 faults, 0 acknowledged jobs, 0 failed\n",
@@ -97,8 +97,8 @@ mod tests {
                 first: None,
                 progress: &mut lines,
             };
-            sweep.tell_worlds().unwrap();
-            assert_eq!(String::from_utf8(lines).unwrap(), told);
+            sweep.report_worlds().unwrap();
+            assert_eq!(String::from_utf8(lines).unwrap(), expected);
         }
     }
 }

@@ -73,16 +73,16 @@ impl World {
             };
             let holds = condition.holds.iter().map(|held| &held.rule);
             let suspects = condition.suspected.iter().map(|it| &it.rule);
-            let is_hosts_word = |rule: &&String| {
+            let is_reported_by_host = |rule: &&String| {
                 // Findings on racks come from several hosts, and those on a host's history from the state.
                 let of = state.health_rules.set.rule(rule).map(|rule| rule.component);
                 matches!(of, Some(ComponentKind::Host | ComponentKind::Nic))
                     && condition.phase.accepts_work()
                     && SimHost::can_find(rule)
             };
-            let spoken = holds.chain(suspects).filter(is_hosts_word);
-            let in_vain = spoken.filter(|rule| !machine.is_faulty_by(rule, component));
-            forgotten.extend(in_vain.map(|rule| (rule.clone(), component.clone())));
+            let by_host = holds.chain(suspects).filter(is_reported_by_host);
+            let outdated = by_host.filter(|rule| !machine.is_faulty_by(rule, component));
+            forgotten.extend(outdated.map(|rule| (rule.clone(), component.clone())));
         }
         forgotten
     }

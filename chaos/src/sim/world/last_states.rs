@@ -42,8 +42,8 @@ impl World {
         for (revision, hash) in some {
             let wrong = match handle.state_at(revision.get(), &|| true) {
                 Ok(state) if (state.revision, Digest::default().of(&state)) == (revision, hash) => {
-                    let told = Situation::PastRead;
-                    self.judges.with(|seen| seen.coverage.reached(told));
+                    let situation = Situation::PastRead;
+                    self.judges.with(|seen| seen.coverage.reached(situation));
                     continue;
                 }
                 Ok(state) => format!("returns revision {} with a different state", state.revision),

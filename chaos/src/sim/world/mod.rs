@@ -202,7 +202,7 @@ impl World {
         self.quiet(users.into_iter().chain(errands).collect()).await;
         self.check_final_states();
         let mut report = self.report();
-        nemesis.tell(&mut report);
+        nemesis.write_counts(&mut report);
         report
     }
 

@@ -279,9 +279,9 @@ fn report_change(
     if !answer.warning.is_empty() && screen.is_table() {
         note(&format!("warning: {}", answer.warning));
     }
-    let said = if answer.changed { done } else { was_so };
+    let outcome = if answer.changed { done } else { was_so };
     screen.report(&match screen.format {
-        Format::Table | Format::Wide => format!("replica {id} {said}\n"),
+        Format::Table | Format::Wide => format!("replica {id} {outcome}\n"),
         Format::Name => format!("{id}\n"),
         format => {
             let warning = Some(&answer.warning).filter(|warning| !warning.is_empty());

@@ -243,7 +243,7 @@ pub(crate) async fn unblock(
 ) -> Result<Exit, Failure> {
     let mut exit = Exit::Ok;
     let mut done = Vec::new();
-    let told = match planned {
+    let outcome = match planned {
         true => "will not be blocked",
         false => "unblocked",
     };
@@ -254,7 +254,7 @@ pub(crate) async fn unblock(
             false => client.unblock(wire, &user).await,
         };
         match answer {
-            Ok(_) if screen.is_table() => screen.report(&format!("{} {told}\n", target.name))?,
+            Ok(_) if screen.is_table() => screen.report(&format!("{} {outcome}\n", target.name))?,
             Ok(_) if screen.format == Format::Name => {
                 screen.report(&format!("{}\n", target.name))?
             }

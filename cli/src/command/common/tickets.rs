@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_opened_is_remembered_as_long_as_its_case() {
+    fn opened_tickets_are_remembered_as_long_as_their_cases() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("seen");
         let case = Case::of(&component("rma", false)).unwrap();
@@ -336,16 +336,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_learns_of_its_case_and_one_that_fails_or_hangs_is_told() {
+    async fn a_program_receives_its_case_and_failures_and_timeouts_are_reported() {
         let home = tempfile::tempdir().unwrap();
-        let file = home.path().join("told");
+        let file = home.path().join("output");
         let case = Case::of(&component("rma", false)).unwrap();
         let shell = |script: &str| ["sh", "-c", script].map(str::to_owned).to_vec();
         let limit = Duration::from_secs(20);
-        let tell = format!("echo $MUSTER_TICKET $MUSTER_STRIKES > {}", file.display());
-        call(&shell(&tell), &case, limit).await.unwrap();
-        let told = std::fs::read_to_string(&file).unwrap();
-        assert_eq!(told, "GPU-1-on-node01-since-1700000000000 5\n");
+        let script = format!("echo $MUSTER_TICKET $MUSTER_STRIKES > {}", file.display());
+        call(&shell(&script), &case, limit).await.unwrap();
+        let output = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(output, "GPU-1-on-node01-since-1700000000000 5\n");
         let failed = call(&shell("exit 3"), &case, limit).await;
         assert!(failed.unwrap_err().contains("exit status: 3"));
         let absent = call(&["/nonexistent/open".to_owned()], &case, limit).await;

@@ -135,12 +135,13 @@ impl Collector {
         }
         for host in chosen(workers, &hosts, &mut self.collection) {
             let folder = format!("workers/{host}");
-            let told = self.client.debug_info(&self.author, Process::Host(host));
-            let told = timeout(ANSWER_MAX, told).await;
+            let answer = self.client.debug_info(&self.author, Process::Host(host));
+            let answer = timeout(ANSWER_MAX, answer).await;
             self.process(
                 &folder,
-                told.map_err(|_| silent())
-                    .and_then(|told| told.map_err(text)),
+                answer
+                    .map_err(|_| silent())
+                    .and_then(|answer| answer.map_err(text)),
             );
         }
         match status {
@@ -256,19 +257,19 @@ impl Collector {
     }
 
     async fn replica(&mut self, replica: &v1::Replica) {
-        let told = async {
+        let answer = async {
             let client = client_of(&self.client, replica).await?;
             client
                 .debug_info(&self.author, Process::ReplicaId(replica.id))
                 .await
         };
-        let told = told.await.map_err(text);
-        self.process(&format!("replicas/{}", replica.id), told);
+        let answer = answer.await.map_err(text);
+        self.process(&format!("replicas/{}", replica.id), answer);
     }
 
     /// Adds the debug information of a process.
-    fn process(&mut self, folder: &str, told: Result<v1::GetDebugInfoResponse, String>) {
-        let info = match told {
+    fn process(&mut self, folder: &str, answer: Result<v1::GetDebugInfoResponse, String>) {
+        let info = match answer {
             Ok(info) => info,
             Err(why) => return self.collection.miss(folder, &why),
         };

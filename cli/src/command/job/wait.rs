@@ -229,22 +229,22 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_ended_badly_is_told_with_the_reason() {
+    fn the_outcome_of_a_job_that_failed_includes_the_reason() {
         let failed = detail("task 0: exit code 1\u{1b}[2J", false);
-        let told = describe_outcome(Ended::Failed, Some(&failed));
+        let outcome = describe_outcome(Ended::Failed, Some(&failed));
         assert_eq!(
-            told.as_deref(),
+            outcome.as_deref(),
             Some("failed: task 0: exit code 1\u{fffd}[2J")
         );
         let cancelled = describe_outcome(Ended::Cancelled, Some(&detail("", false)));
         assert_eq!(cancelled.as_deref(), Some("was cancelled"));
         let skipped = describe_outcome(Ended::Failed, Some(&detail("job 3 failed", true)));
-        assert!(skipped.is_some_and(|told| told.starts_with("was skipped")));
+        assert!(skipped.is_some_and(|outcome| outcome.starts_with("was skipped")));
         assert_eq!(describe_outcome(Ended::Well, None), None);
     }
 
     #[test]
-    fn whoever_waits_no_more_is_told_that_the_jobs_go_on() {
+    fn an_interrupted_wait_reports_that_the_jobs_continue() {
         let one = interrupted(&[JobId(69)]);
         assert!(one.text().ends_with("job 69 continues"), "{}", one.text());
         assert_eq!(one.exit().code(), INTERRUPTED);

@@ -66,12 +66,12 @@ impl Replay {
         let screen = options.screen();
         let client = options.connect_to_follow().await?;
         let pace = Pace::faster(&jobs, self.speed_up);
-        let mut told = String::new();
+        let mut last_progress = String::new();
         let progress = |tally: &Tally| {
             let progress = tally.progress(jobs.len());
-            if progress != told {
+            if progress != last_progress {
                 screen.progress(&progress);
-                told = progress;
+                last_progress = progress;
             }
         };
         let tally = self.play(&client, &jobs, pace, progress).await?;

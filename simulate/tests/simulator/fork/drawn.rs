@@ -69,12 +69,12 @@ proptest! {
     }
 
     #[test]
-    fn a_quiet_cluster_places_a_job_as_it_was_told(
+    fn a_quiet_cluster_places_a_job_as_the_fork_predicted(
         jobs in jobs(), tasks in 1..4u32, gpus in 0..9u32, is_gang in any::<bool>(),
     ) {
         let mut cluster = cluster_with(&jobs);
         let spec = if is_gang { gang("new", tasks, gpus) } else { single("new", tasks, gpus) };
-        let told = ask(&cluster, &[submit(spec.clone())]).submitted.remove(0);
+        let predicted = ask(&cluster, &[submit(spec.clone())]).submitted.remove(0);
         let job = cluster.submit(spec);
         for step in plan(&cluster.state, cluster.now, Budget::default()).steps {
             cluster.apply(&step).result.unwrap();
@@ -84,10 +84,10 @@ proptest! {
             .map(|(host, gpus)| HostGpus { host, gpus })
             .collect();
         if places.is_empty() {
-            prop_assert_ne!(told.then.start_ms, Some(0));
+            prop_assert_ne!(predicted.then.start_ms, Some(0));
         } else {
-            prop_assert_eq!(told.then.start_ms, Some(0));
-            prop_assert_eq!(told.then.places, places);
+            prop_assert_eq!(predicted.then.start_ms, Some(0));
+            prop_assert_eq!(predicted.then.places, places);
         }
     }
 }

@@ -15,7 +15,7 @@ const DBE: &str = "GPU: GPU DBE(Double Bit ECC) > Threshold";
 const UNKNOWN: &str = "Unknown Error: Unknown Error";
 
 /// The first GPU of a node is faulty from the first hour on, for a day.
-fn ill(cause: &str) -> Vec<Outage> {
+fn outage(cause: &str) -> Vec<Outage> {
     vec![Outage {
         node: "n0".to_owned(),
         gpu: Some(0),
@@ -26,14 +26,14 @@ fn ill(cause: &str) -> Vec<Outage> {
 }
 
 /// Jobs of one GPU each, one every ten minutes for two days, on ten hosts with four GPUs.
-fn cared_for(cause: &str, care: HealthFeatures) -> Scenario {
+fn scenario_with(cause: &str, care: HealthFeatures) -> Scenario {
     let jobs = (0..288).map(|job| small(&format!("job{job}"), job * 600, 4 * HOUR_S, 1));
     let settings = Settings {
         audit_every: Some(1),
         ..Settings::default()
     };
     let cluster = Cluster::uniform(10, 4, "V100");
-    Scenario::new(cluster, jobs.collect(), &[], settings).with_health_features(&ill(cause), care)
+    Scenario::new(cluster, jobs.collect(), &[], settings).with_health_features(&outage(cause), care)
 }
 
 fn counts(outcome: &Outcome) -> HealthCounts {
@@ -46,9 +46,9 @@ fn ruined(scenario: &Scenario, outcome: &Outcome) -> u64 {
 }
 
 #[test]
-fn what_is_found_is_taken_out_and_no_more() {
+fn only_faulty_hosts_or_parts_are_blocked() {
     let outcome = |care| {
-        let scenario = cared_for(DBE, care);
+        let scenario = scenario_with(DBE, care);
         let outcome = run(&scenario, Policy::Fifo);
         (counts(&outcome), ruined(&scenario, &outcome))
     };
@@ -65,11 +65,11 @@ fn what_is_found_is_taken_out_and_no_more() {
 }
 
 #[test]
-fn what_nobody_finds_is_found_by_its_victims() {
+fn attribution_blocks_parts_whose_faults_no_rule_finds() {
     // A single run may be a coincidence: three are used.
     let courses = |care| {
         [1, 2, 3].map(|luck| {
-            let scenario = cared_for(UNKNOWN, care).with_fault_seed(luck);
+            let scenario = scenario_with(UNKNOWN, care).with_fault_seed(luck);
             let outcome = run(&scenario, Policy::Fifo);
             (counts(&outcome), ruined(&scenario, &outcome))
         })
@@ -100,7 +100,7 @@ fn what_nobody_finds_is_found_by_its_victims() {
 #[test]
 fn a_rule_that_is_wrong_about_most_hosts_takes_out_no_more_than_its_budget() {
     let alarm_ms = 2 * HOUR_S * 1_000..20 * HOUR_S * 1_000;
-    let scenario = cared_for(DBE, HealthFeatures::Lemons).with_false_alarm(60, alarm_ms);
+    let scenario = scenario_with(DBE, HealthFeatures::Lemons).with_false_alarm(60, alarm_ms);
     let outcome = run(&scenario, Policy::Fifo);
     let counts = counts(&outcome);
     assert!(counts.false_blocks > 0, "the alarm had an effect");
@@ -111,8 +111,8 @@ fn a_rule_that_is_wrong_about_most_hosts_takes_out_no_more_than_its_budget() {
 }
 
 #[test]
-fn the_same_illness_takes_the_same_course() {
-    let scenario = cared_for(UNKNOWN, HealthFeatures::Lemons);
+fn the_same_faults_give_the_same_run() {
+    let scenario = scenario_with(UNKNOWN, HealthFeatures::Lemons);
     let [first, second] = [(), ()].map(|()| vec![run(&scenario, Policy::Fifo)]);
     assert_eq!(counts(&first[0]), counts(&second[0]));
     assert_eq!(
@@ -126,7 +126,7 @@ fn work_that_saves_itself_leaves_what_a_rule_drains_and_loses_nothing() {
     let outcome = |checkpoints| {
         let settings = Settings {
             audit_every: Some(1),
-            told: JobInformation {
+            job_information: JobInformation {
                 checkpoints,
                 ..JobInformation::default()
             },
@@ -137,7 +137,7 @@ fn work_that_saves_itself_leaves_what_a_rule_drains_and_loses_nothing() {
         let scenario = Scenario::new(cluster, jobs, &[], settings);
         // Slow, not broken: its rule waits for running work to end.
         run(
-            &scenario.with_health_features(&ill("PCI link width"), HealthFeatures::BlockParts),
+            &scenario.with_health_features(&outage("PCI link width"), HealthFeatures::BlockParts),
             Policy::Fifo,
         )
     };

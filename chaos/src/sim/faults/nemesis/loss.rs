@@ -40,7 +40,7 @@ impl Nemesis {
         let Some((replica, handle)) = leader else {
             return ActOutcome::Skipped("there is no leader");
         };
-        let mut told = world.judges.with(|seen| seen.acknowledged.clone());
+        let mut acknowledged = world.judges.with(|seen| seen.acknowledged.clone());
         if !matches!(
             timeout(LEADS_MAX, handle.read_linearizable()).await,
             Ok(Ok(_))
@@ -49,8 +49,8 @@ impl Nemesis {
         }
         let picture = handle.capture();
         world.judges.with(|seen| {
-            told.learn_asked(&seen.acknowledged);
-            let lost = told.judge(picture.state()).into_iter();
+            acknowledged.learn_asked(&seen.acknowledged);
+            let lost = acknowledged.judge(picture.state()).into_iter();
             seen.violations.extend(lost.map(Violation::Lost));
         });
         let about = BackupMetadata {

@@ -79,7 +79,7 @@ impl Nemesis {
     }
 
     /// Writes its counts into the report.
-    pub fn tell(self, report: &mut Report) {
+    pub fn write_counts(self, report: &mut Report) {
         report.faults = self.faults;
         report.repairs = self.repairs;
         report.skipped = self.skipped;

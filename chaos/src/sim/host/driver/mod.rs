@@ -94,8 +94,8 @@ impl AgentDriver {
     pub(super) async fn run(mut self) {
         let pending = std::mem::take(&mut self.pending);
         self.act(pending).await;
-        let unheard = self.watch.unacknowledged();
-        self.found(unheard).await;
+        let unacknowledged = self.watch.unacknowledged();
+        self.found(unacknowledged).await;
         loop {
             let leader_seen = lock(&self.host.agent).leader();
             let replica = self.host.replicas[self.next_replica % self.host.replicas.len()];
@@ -130,7 +130,7 @@ impl AgentDriver {
     async fn wait_between_streams(&mut self) {
         tokio::time::sleep(DIAL_PAUSE).await;
         while let Ok((owner, report)) = self.reports.try_recv() {
-            self.heard(owner, report).await;
+            self.apply_report(owner, report).await;
         }
         self.step(Input::Tick).await;
     }
@@ -150,7 +150,7 @@ impl AgentDriver {
                     Some(_) | None => return Err(Ended::Closed),
                 },
                 Some((owner, report)) = self.reports.recv() => {
-                    self.heard(owner, report).await;
+                    self.apply_report(owner, report).await;
                 }
                 () = tokio::time::sleep_until(deadline) => return Err(Ended::Closed),
             }
@@ -175,16 +175,16 @@ impl AgentDriver {
                             heartbeats.answered(*next_heartbeat_ms, timings);
                             lock(&self.host.link).acknowledged = *sequence;
                         }
-                        self.told(message).await
+                        self.apply_message(message).await
                     }
                     None => return Ended::Closed,
                 },
-                Some((owner, report)) = self.reports.recv() => self.heard(owner, report).await,
+                Some((owner, report)) = self.reports.recv() => self.apply_report(owner, report).await,
                 () = tokio::time::sleep_until(heartbeats.next) => {
                     whole |= self.look_at_gpus().await | self.step(Input::Tick).await;
                     whole |= self.look_at_host().await;
                     whole |= self.work_on_health().await;
-                    whole |= self.hear_old_order().await;
+                    whole |= self.repeat_old_order().await;
                     if heartbeats.is_unanswered(timings) {
                         return Ended::Closed;
                     }
@@ -225,7 +225,7 @@ impl AgentDriver {
         Ended::Closed
     }
 
-    async fn told(&mut self, message: ToWorker) -> bool {
+    async fn apply_message(&mut self, message: ToWorker) -> bool {
         match message {
             ToWorker::Desired(order) => {
                 if self.old_orders.len() == OLD_ORDERS_MAX {
@@ -257,11 +257,11 @@ impl AgentDriver {
             order.leader = leader.max(agent.leader());
             order.revision = revision.max(agent.desired_revision());
         }
-        let (told, heard) = (order.revision, order.health.acknowledged);
-        let tell = self.step(Input::Desired(order)).await;
-        if lock(&self.host.agent).desired_revision() == told {
+        let (ordered, acknowledged) = (order.revision, order.health.acknowledged);
+        let is_status_due = self.step(Input::Desired(order)).await;
+        if lock(&self.host.agent).desired_revision() == ordered {
             let host = self.host.settings.number;
-            self.watch.acknowledge(heard);
+            self.watch.acknowledge(acknowledged);
             let counted = lock(&self.host.agent).counted_findings().clone();
             self.watch.compare(&counted);
             self.host
@@ -270,11 +270,11 @@ impl AgentDriver {
         } else {
             self.host.reached(Situation::OldOrderRefused);
         }
-        tell
+        is_status_due
     }
 
     /// Delivers an old order again, as a network may do.
-    async fn hear_old_order(&mut self) -> bool {
+    async fn repeat_old_order(&mut self) -> bool {
         if !std::mem::take(&mut *lock(&self.host.repeats_order)) {
             return false;
         }
@@ -284,7 +284,7 @@ impl AgentDriver {
         }
     }
 
-    async fn heard(&mut self, owner: Owner, report: SupervisorReport) -> bool {
+    async fn apply_report(&mut self, owner: Owner, report: SupervisorReport) -> bool {
         let Owner { key, epoch } = owner;
         let mutant = self.host.settings.mutant;
         let report = match report {
@@ -306,9 +306,9 @@ impl AgentDriver {
     async fn step(&mut self, input: Input) -> bool {
         let now = self.host.clock.monotonic();
         let actions = lock(&self.host.agent).step(input, now);
-        let tell = actions.contains(&Action::SendStatus);
+        let is_status_due = actions.contains(&Action::SendStatus);
         self.act(actions).await;
-        tell
+        is_status_due
     }
 
     async fn act(&mut self, actions: Vec<Action>) {

@@ -118,11 +118,11 @@ impl Logs {
             TaskList::Some(tasks) => tasks.iter().copied().map(TaskIndex).collect(),
         };
         if self.follow && tasks.len() > TASKS_FOLLOWED_MAX {
-            let told = format!(
+            let message = format!(
                 "cannot follow {} tasks at a time: the limit is {TASKS_FOLLOWED_MAX}",
                 tasks.len()
             );
-            return Err(Failure::usage(told).help("select fewer with --task, or omit -f"));
+            return Err(Failure::usage(message).help("select fewer with --task, or omit -f"));
         }
         Ok(tasks)
     }
@@ -173,8 +173,8 @@ async fn read(
         }
     }
     if without > 0 && without == readers.len() {
-        let told = format!("none of these {without} tasks has output");
-        return Err(Failure::new(told).help("-f waits for future output"));
+        let message = format!("none of these {without} tasks has output");
+        return Err(Failure::new(message).help("-f waits for future output"));
     }
     Ok(exit)
 }

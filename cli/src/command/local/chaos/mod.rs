@@ -122,7 +122,7 @@ impl Tasks {
         let played = runtime.block_on(play("the trials", muster_chaos::trials::run(&wanted)));
         // A cluster that is stopping is waited for.
         runtime.shutdown_timeout(STOP_MAX);
-        tell(&options.screen(), &played?)
+        print_report(&options.screen(), &played?)
     }
 }
 
@@ -168,7 +168,7 @@ async fn play<Report, Error: std::error::Error + 'static>(
     }
 }
 
-fn tell(screen: &Screen, report: &TrialsReport) -> Result<Exit, Failure> {
+fn print_report(screen: &Screen, report: &TrialsReport) -> Result<Exit, Failure> {
     let text = match screen.format {
         Format::Table | Format::Wide | Format::Name => report.to_string(),
         format => render_document(format, report)?,

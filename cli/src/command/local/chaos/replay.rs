@@ -195,10 +195,10 @@ fn step(record: &Record, scenes: Vec<&Scene>, screen: &Screen) -> Result<(), Fai
     let mut stepper = Stepper::new(record, scenes);
     for line in io::stdin().lock().lines() {
         let line = line.map_err(|error| Failure::new(format!("cannot read a command: {error}")))?;
-        let Some(told) = stepper.execute(&line) else {
+        let Some(output) = stepper.execute(&line) else {
             break;
         };
-        screen.data(&told)?;
+        screen.data(&output)?;
     }
     Ok(())
 }

@@ -155,7 +155,7 @@ impl Run {
         let run = runtime.block_on(play("the run", muster_chaos::run::run(&wanted)));
         // A cluster that is stopping is waited for.
         runtime.shutdown_timeout(STOP_MAX);
-        tell(options, &run?, &out)
+        print_report(options, &run?, &out)
     }
 
     /// Runs against an existing cluster.
@@ -183,12 +183,12 @@ impl Run {
                 .await
                 .map_err(|error| Failure::new(format!("the run stopped: {}", chain(&error))))
         });
-        tell(options, &run?, &out)
+        print_report(options, &run?, &out)
     }
 }
 
 /// Prints a report.
-fn tell(options: &Options, report: &RunReport, out: &Path) -> Result<Exit, Failure> {
+fn print_report(options: &Options, report: &RunReport, out: &Path) -> Result<Exit, Failure> {
     let screen = options.screen();
     let text = match screen.format {
         Format::Table | Format::Wide | Format::Name => {

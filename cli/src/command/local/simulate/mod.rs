@@ -196,7 +196,7 @@ impl Simulate {
                 strict: self.strict,
                 defragment: self.defragment,
             },
-            told: JobInformation {
+            job_information: JobInformation {
                 limits: self.limits,
                 alike: self.learn,
                 checkpoints: !self.untold_checkpoints,

@@ -275,7 +275,7 @@ fn play(
     let bar = bar(screen, PLAYING, "as it is")?;
     bar.set_length(2 * settings.horizon_ms);
     let played = what_if(fork, &question.changes, settings, &mut |progress| {
-        tell(&bar, settings, progress);
+        show_progress(&bar, settings, progress);
     });
     bar.finish_and_clear();
     played.map_err(|error| match error {
@@ -285,7 +285,7 @@ fn play(
     })
 }
 
-fn tell(bar: &ProgressBar, settings: ForkSettings, progress: ForkProgress) {
+fn show_progress(bar: &ProgressBar, settings: ForkSettings, progress: ForkProgress) {
     let before_ms = if progress.is_changed {
         bar.set_prefix("changed");
         settings.horizon_ms

@@ -155,7 +155,7 @@ impl Restore {
         let restored = foundation.restore(backup);
         restored.map_err(|error| Failure::new(chain(&error)))?;
         screen.data(&match screen.format {
-            Format::Table | Format::Wide => told(&snapshot, &foundation),
+            Format::Table | Format::Wide => summary(&snapshot, &foundation),
             Format::Name => format!("{}\n", foundation.cluster_id),
             format => {
                 let restored = RestoredReplica {
@@ -195,7 +195,7 @@ fn refuse_from_the_future(
     )))
 }
 
-fn told(snapshot: &muster_documents::Backup, foundation: &RebuildTarget) -> String {
+fn summary(snapshot: &muster_documents::Backup, foundation: &RebuildTarget) -> String {
     let (cluster, folder) = (&foundation.cluster_id, foundation.data_dir.display());
     let (id, address) = (foundation.replica.id, &foundation.replica.address);
     format!(
@@ -246,18 +246,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_restored_replica_listens_where_others_are_told_that_it_does() {
+    fn the_restored_replica_listens_at_its_advertised_address() {
         let listen = |address: &str| {
-            let told = start(&RebuildTarget {
+            let command = start(&RebuildTarget {
                 cluster_id: "east".to_owned(),
                 replica: Peer::new(4, address),
                 data_dir: PathBuf::from("data"),
             });
-            let mut listen = told
+            let mut listen = command
                 .split_whitespace()
                 .skip_while(|word| *word != "--listen");
             let address = listen.nth(1).unwrap().to_owned();
-            (address, told.contains("--tls-ca"))
+            (address, command.contains("--tls-ca"))
         };
         let there = |address: &str| (address.to_owned(), true);
         let here = |address: &str| (address.to_owned(), false);
@@ -277,11 +277,11 @@ mod tests {
             assert!(refuse(saved_ms, 1_000_000).is_ok(), "{saved_ms}");
         }
         let refused = refuse(3_600_000, 1_000_000).unwrap_err().text();
-        for told in [
+        for expected in [
             "saved.backup was saved at 1970-01-01T01:00:00.000Z",
             "clock is at 1970-01-01T00:16:40.000Z",
         ] {
-            assert!(refused.contains(told), "{refused}");
+            assert!(refused.contains(expected), "{refused}");
         }
     }
 }

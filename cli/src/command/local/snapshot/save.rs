@@ -45,8 +45,8 @@ impl Save {
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let key = self.key.read()?;
         if self.file.exists() && !self.force {
-            let told = format!("{} already exists", self.file.display());
-            return Err(Failure::usage(told).help("--force replaces it"));
+            let message = format!("{} already exists", self.file.display());
+            return Err(Failure::usage(message).help("--force replaces it"));
         }
         let client = options.connect_to_follow().await?;
         let partial = partial(&self.file);

@@ -231,14 +231,14 @@ impl Watch {
 /// Formats a notification: as a document, a word, or a sentence.
 fn shown(
     format: Format,
-    heard: &impl Serialize,
+    notification: &impl Serialize,
     word: &str,
     sentence: &str,
 ) -> Result<String, Failure> {
     Ok(match format {
         Format::Table | Format::Wide => sentence.to_owned(),
         Format::Name => format!("{word}\n"),
-        format => render_document(format, heard)?,
+        format => render_document(format, notification)?,
     })
 }
 
@@ -261,12 +261,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_heard_is_a_document_where_one_is_asked_for() {
+    fn a_notification_is_formatted_as_requested() {
         let advice = CheckpointAdvice { interval_s: 7 };
-        let said = |format| shown(format, &advice, "7", "save after 7 s\n").unwrap();
-        assert_eq!(said(Format::Yaml), "interval_s: 7\n");
-        assert_eq!(said(Format::Jsonl), "{\"interval_s\":7}\n");
-        assert_eq!(said(Format::Name), "7\n");
-        assert_eq!(said(Format::Table), "save after 7 s\n");
+        let output = |format| shown(format, &advice, "7", "save after 7 s\n").unwrap();
+        assert_eq!(output(Format::Yaml), "interval_s: 7\n");
+        assert_eq!(output(Format::Jsonl), "{\"interval_s\":7}\n");
+        assert_eq!(output(Format::Name), "7\n");
+        assert_eq!(output(Format::Table), "save after 7 s\n");
     }
 }
