@@ -139,7 +139,7 @@ silent = connect()
 for data in [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\xff\xfe\n", b"7\n", b"{}\n"]:
     connect().sendall(data)
 member = connect()
-launch.say(member, member=1)
+launch.send(member, member=1)
 members.get(1)
 print("the member is known")
 "#;
