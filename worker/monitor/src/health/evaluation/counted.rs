@@ -29,6 +29,7 @@ impl RuleEvaluator {
             self.report_all_again();
             self.write();
         }
+        self.unconfirmed.clear();
         for key in self.counted.findings.clone() {
             let component = of_this_host(key.component);
             if !self.is_found(&key.rule, &component) {
@@ -142,7 +143,8 @@ impl RuleEvaluator {
         }
     }
 
-    /// Takes a result that is as before: whether it is reported, because the cluster counts another one.
+    /// Takes a result of a site check: whether it must be reported even if it is as before, because the
+    /// cluster counts another one.
     pub(super) fn confirm(&mut self, id: &str) -> bool {
         self.unconfirmed.remove(&FindingKey {
             rule: id.to_owned(),

@@ -359,7 +359,8 @@ impl RuleEvaluator {
             .iter()
             .find(|(rule, _, _)| *rule == id);
         let before = known.map_or(Severity::Healthy, |(_, _, severity)| *severity);
-        if severity == before && !self.confirm(&id) {
+        let is_unconfirmed = self.confirm(&id);
+        if severity == before && !is_unconfirmed {
             return;
         }
         self.set_severity(&id, &THIS_HOST, severity);

@@ -514,6 +514,20 @@ async fn signals_and_site_checks_are_compared_once_they_are_known() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_counted_site_check_that_fails_again_is_reported_once() {
+    let mut rig = Rig::new();
+    let counts = counted(0, &[("check:disk", Component::Host(HostId(7)))]);
+    assert!(rig.see(counts).await.is_empty());
+    let failed = || {
+        let result = read(Dialect::Nagios, CheckEnd::Exited(2), "DISK");
+        Observation::Checked("disk".to_owned(), result)
+    };
+    let bad = ["host check:disk fatal result=2"];
+    assert_eq!(rig.see(failed()).await, bad);
+    assert!(rig.see(failed()).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_fault_of_the_rack_is_compared_gpu_by_gpu() {
     let mut rig = Rig::new();
     // The rule asks for 12 readings of 20.
