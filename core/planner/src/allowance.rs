@@ -182,12 +182,12 @@ fn beyond_guarantee(
     twice: &Amounts,
     more: &Amounts,
 ) -> Option<(String, u64, u64)> {
-    if queue.config.borrow || *allocation_basis != AllocationBasis::Share {
+    if queue.may_borrow() || *allocation_basis != AllocationBasis::Share {
         return None;
     }
     let guarantee = match &queue.config.guarantee {
-        Guarantee::Amounts(amounts) if !queue.retired => amounts.clone(),
-        Guarantee::Amounts(_) | Guarantee::Cells(_) => Amounts::default(),
+        Guarantee::Amounts(amounts) => amounts.clone(),
+        Guarantee::Cells(_) => Amounts::default(),
     };
     let mut after = all_of(usage);
     if let Some(usage) = usage {

@@ -124,13 +124,12 @@ impl<'a> Round<'a> {
         }
         let hosts: BTreeSet<HostId> = claim.tasks.iter().map(|task| task.host).collect();
         let planned = hosts.into_iter().filter_map(|host| state.host(host));
-        let begins_at = claim.expected_at.map_or(self.now, |at| at.max(self.now));
-        let asker = Requester::for_later(job, unit, begins_at);
+        let asker = Requester::for_claim(job, unit, claim.expected_at, self.now);
         for host in planned {
             let current = host
                 .planned
                 .as_ref()
-                .filter(|block| !block.has_expired_at(begins_at));
+                .filter(|block| !block.has_expired_at(asker.now));
             let Some(planned) = current.and_then(|block| block.planned) else {
                 continue;
             };

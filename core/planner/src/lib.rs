@@ -14,6 +14,7 @@ mod defragment;
 mod diagnose;
 mod explain;
 mod feasibility;
+mod in_the_way;
 mod order;
 mod placement_classes;
 mod preempt;

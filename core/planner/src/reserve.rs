@@ -9,8 +9,6 @@
 //! A queue at its limit reserves what its own work holds: that counts once, so no other unit of the queue
 //! overtakes it.
 
-use std::collections::BTreeSet;
-
 use muster_engine::feasibility::Requester;
 use muster_engine::state::{Job, Running, State};
 use muster_model::command::{TaskPlacement, Victim};
@@ -33,7 +31,7 @@ pub(super) struct Reservation {
 }
 
 /// Number of retries that leave out hosts with a planned block too soon, each time those of the last try.
-const LEFT_OUT_TRIES_MAX: usize = 8;
+pub(super) const LEFT_OUT_TRIES_MAX: usize = 8;
 
 /// First fit of the unit with the allowed number of tasks; `None` if it does not fit even without all
 /// running attempts. These are given by expected end. A host with a planned block before the end of the
@@ -49,13 +47,12 @@ pub(super) fn propose(
     for _ in 0..LEFT_OUT_TRIES_MAX {
         let capacity = capacity.without_hosts(&left_out);
         let found = propose_on(&capacity, job, unit, ending, &is_allowed)?;
-        let asker = Requester::for_later(job, unit, found.likely_at.max(capacity.now()));
-        let hosts: BTreeSet<HostId> = found.tasks.iter().map(|task| task.host).collect();
-        let too_late: Vec<HostId> = hosts
+        // A claim without an expected time is checked at the present time.
+        let starts = [Some(found.likely_at), found.expected_at];
+        let too_late: Vec<HostId> = starts
             .into_iter()
-            .filter_map(|host| capacity.state().host(host))
-            .filter(|host| asker.maintenance_misfit(host).is_some())
-            .map(|host| host.id)
+            .map(|at| Requester::for_claim(job, unit, at, capacity.now()))
+            .flat_map(|asker| asker.hosts_blocked_too_soon(capacity.state(), &found.tasks))
             .collect();
         if too_late.is_empty() {
             return Some(found);
@@ -76,7 +73,7 @@ fn propose_on(
     let useful = Useful::to(state, job);
     let ending: Vec<&(End, Running<'_>)> = ending
         .iter()
-        .filter(|(_, running)| useful.has(state, running))
+        .filter(|(_, running)| useful.has(capacity, running))
         .collect();
     let named: Vec<Victim> = ending.iter().map(|(_, running)| running.named()).collect();
     let (count, tasks) = smallest_prefix::smallest(capacity, &named, |fork, _| {

@@ -1,8 +1,12 @@
 //! Running attempts as candidates for preemption or for an expected end.
 
 use muster_engine::state::{BasisKind, Job, Running, State};
-use muster_model::spec::TaskGroup;
+use muster_model::host::Host;
+use muster_model::ids::GpuUuid;
+use muster_model::spec::{Packing, Resources, TaskGroup};
 use muster_model::time::TimeMs;
+
+use crate::capacity::Capacity;
 
 /// Expected end of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,73 +17,121 @@ pub(super) struct End {
     pub(super) is_known: bool,
 }
 
-/// GPUs that a unit could use.
+/// Test whether the end of a running attempt could make room for a unit.
 pub(super) struct Useful<'j> {
     job: &'j Job,
-    what: What,
+    /// Whether its groups accept the GPUs of every model.
+    any_model: bool,
 }
 
-enum What {
-    /// The unit requests no GPUs: any attempt may have what it needs.
-    Anything,
-    /// GPUs of any model.
-    AnyGpus,
-    /// GPUs of some models.
-    SomeModels,
+/// CPUs (thousandths), memory (MiB) and task slots that the tasks of a unit would need on one host.
+#[derive(Default)]
+struct HostDemand {
+    cpus_milli: u64,
+    memory_mib: u64,
+    slots: u64,
+}
+
+impl HostDemand {
+    fn add(&mut self, group: &TaskGroup, tasks: u64) {
+        let Resources {
+            cpus_milli,
+            memory_mib,
+            ..
+        } = group.resources;
+        let add = |sum: &mut u64, each: u64| *sum = sum.saturating_add(each.saturating_mul(tasks));
+        add(&mut self.cpus_milli, u64::from(cpus_milli));
+        add(&mut self.memory_mib, memory_mib);
+        add(&mut self.slots, u64::from(group.task_weight()));
+    }
 }
 
 impl<'j> Useful<'j> {
     pub(super) fn to(state: &State, job: &'j Job) -> Self {
         let useful = Self {
             job,
-            what: What::SomeModels,
+            any_model: false,
         };
-        let models = || state.index.free.keys().filter(|class| !class.is_empty());
-        let what = match useful.asking().next() {
-            None => What::Anything,
-            Some(_) if models().all(|model| useful.is_accepted(model)) => What::AnyGpus,
-            Some(_) => What::SomeModels,
-        };
-        Self { what, ..useful }
+        let mut models = state.index.free.keys().filter(|class| !class.is_empty());
+        let any_model = models.all(|model| useful.is_accepted(model));
+        Self {
+            any_model,
+            ..useful
+        }
     }
 
-    fn asking(&self) -> impl Iterator<Item = &'j TaskGroup> {
-        let groups = self.job.spec.groups.iter();
-        groups.filter(|group| group.resources.gpus > 0)
+    /// Whether an attempt holds something that the unit could use: GPUs of an accepted model; CPUs, memory or
+    /// task slots where the unit's tasks would find too few; or a host for itself, if one of them needs that.
+    pub(super) fn has(&self, capacity: &Capacity<'_>, running: &Running<'_>) -> bool {
+        let is_exclusive = |job: &Job| job.spec.scheduling.packing == Packing::Exclusive;
+        let excludes = is_exclusive(self.job) || is_exclusive(running.job);
+        running.attempt.tasks.iter().any(|run| {
+            let Some(host) = capacity.state().host(run.host) else {
+                return false;
+            };
+            let demand = || self.demand(host);
+            self.holds_gpu(host, &run.gpus)
+                || demand().is_some_and(|demand| excludes || is_short(capacity, host, &demand))
+        })
     }
 
     fn is_accepted(&self, model: &str) -> bool {
-        self.asking()
-            .any(|group| group.resources.accepts_model(model))
+        let mut groups = self.job.spec.groups.iter();
+        groups.any(|group| group.resources.gpus > 0 && group.resources.accepts_model(model))
     }
 
-    /// Whether an attempt holds something that the unit could use.
-    pub(super) fn has(&self, state: &State, running: &Running<'_>) -> bool {
-        let mut runs = running.attempt.tasks.iter();
-        match self.what {
-            What::Anything => true,
-            What::AnyGpus => runs.any(|run| !run.gpus.is_empty()),
-            What::SomeModels => runs.any(|run| {
-                let gpu = run.gpus.first().zip(state.host(run.host));
-                gpu.is_some_and(|(uuid, host)| {
-                    let gpu = host.gpus.iter().find(|gpu| gpu.uuid == *uuid);
-                    gpu.is_some_and(|gpu| self.is_accepted(&gpu.model))
-                })
-            }),
-        }
+    /// Whether a task on a host holds a GPU that the unit could use.
+    fn holds_gpu(&self, host: &Host, gpus: &[GpuUuid]) -> bool {
+        let Some(first) = gpus.first() else {
+            return false;
+        };
+        let model = || host.gpus.iter().find(|gpu| gpu.uuid == *first);
+        self.any_model || model().is_some_and(|gpu| self.is_accepted(&gpu.model))
     }
+
+    /// The most that tasks of the unit would need on a host beside GPUs; `None` if none of them may run there.
+    fn demand(&self, host: &Host) -> Option<HostDemand> {
+        let spec = &self.job.spec;
+        let mut demand = HostDemand::default();
+        for group in &spec.groups {
+            let tasks = if spec.gang { group.count } else { 1 };
+            let gpus = group.resources.gpus;
+            let accepted = || {
+                let models = host.gpus.iter().map(|gpu| &gpu.model);
+                models.filter(|model| group.resources.accepts_model(model))
+            };
+            let there = if gpus == 0 {
+                u64::from(tasks)
+            } else {
+                u64::from(tasks).min(accepted().count() as u64 / u64::from(gpus))
+            };
+            demand.add(group, there);
+        }
+        (demand.slots > 0).then_some(demand)
+    }
+}
+
+/// Whether a host has less free than is needed there, GPUs aside.
+fn is_short(capacity: &Capacity<'_>, host: &Host, demand: &HostDemand) -> bool {
+    let room = capacity.room_of(host);
+    let (cpus_milli, memory_mib) = room.free();
+    u64::from(cpus_milli) < demand.cpus_milli
+        || memory_mib < demand.memory_mib
+        || u64::from(room.free_slots()) < demand.slots
 }
 
 impl End {
     /// Expected end of an attempt: at its time limit at the latest; by experience with its kind; otherwise
-    /// after as long a time as it has already run. An attempt being stopped ends with its grace period.
+    /// after as long a time as it has already run. An attempt being stopped ends with its grace period. Time in
+    /// which its tasks were paused does not count; the end of an attempt that is paused now is not known.
     pub(super) fn of(state: &State, running: &Running<'_>, now: TimeMs) -> Self {
         let known_end = |at| Self { at, is_known: true };
         let Running { job, attempt, .. } = *running;
         if let Some(stop) = &attempt.stop {
             return known_end(stop.at.after(stop.grace_ms).max(now));
         }
-        let since = attempt.running_at.unwrap_or(attempt.placed_at);
+        let began = attempt.running_at.unwrap_or(attempt.placed_at);
+        let since = began.after(attempt.paused_ms());
         let spec = &job.spec;
         let limit_ms = spec.scheduling.run_time_ms_max;
         let at_limit = limit_ms.map(|limit_ms| since.after(limit_ms).max(now));
@@ -89,6 +141,10 @@ impl End {
             .map(|usual_ms| since.after(usual_ms))
             .filter(|end| *end > now);
         match (at_limit, as_usual) {
+            (Some(end), _) | (_, Some(end)) if job.is_paused() => Self {
+                at: end,
+                is_known: false,
+            },
             (Some(at_limit), Some(as_usual)) => known_end(at_limit.min(as_usual)),
             (Some(end), None) | (None, Some(end)) => known_end(end),
             (None, None) => Self {

@@ -63,7 +63,8 @@ impl Estimator {
         let saved_ms = saved_ms(unit, attempt.epoch);
         let after_work = |total_ms: u64| since.after(total_ms.saturating_sub(saved_ms));
         let limit = job.spec.scheduling.run_time_ms_max;
-        let limit = limit.map(|limit_ms| attempt.placed_at.after(limit_ms));
+        let begins = attempt.placed_at.after(attempt.paused_ms());
+        let limit = limit.map(|limit_ms| begins.after(limit_ms));
         let usual = state.index.run_times.usual_ms(&job.spec);
         let usual = usual.map(after_work).filter(|end| *end > now);
         match (limit, usual) {

@@ -47,7 +47,7 @@ pub fn prune_after(state: &State) -> Option<TimeMs> {
 
 fn stop(leader: LeadershipEpoch, state: &State, id: UnitId) -> Option<Command> {
     let Running { job, attempt, .. } = Running::of(state, id)?;
-    let (_, reason) = attempt.deadline(&job.spec)?;
+    let (_, reason) = attempt.deadline(job)?;
     Some(Command::StopAttempt {
         leader,
         job: id.job,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use muster_model::command::TaskPlacement;
 use muster_model::host::{Holder, Host, HostClaim};
 use muster_model::ids::{HostId, JobId, UnitId, UnitIndex};
 use muster_model::spec::Packing;
@@ -78,6 +79,19 @@ impl<'a> Requester<'a> {
         }
     }
 
+    /// A unit that claims resources: it starts at the expected time of the claim, or now if that is unknown or
+    /// past. Whoever proposes, checks or keeps a claim asks for this time, so that all of them agree on which
+    /// hosts are to be blocked too soon.
+    #[must_use]
+    pub fn for_claim(
+        job: &'a Job,
+        unit: UnitIndex,
+        expected_at: Option<TimeMs>,
+        now: TimeMs,
+    ) -> Self {
+        Self::for_later(job, unit, expected_at.map_or(now, |at| at.max(now)))
+    }
+
     /// The unit that asks.
     #[must_use]
     pub const fn unit_id(&self) -> UnitId {
@@ -142,6 +156,20 @@ impl<'a> Requester<'a> {
             in_ms: planned.at.since(self.now),
             reason: block.reason.clone(),
         })
+    }
+
+    /// Hosts of a placement that are to be blocked before the unit is sure to have ended there, ascending.
+    #[must_use]
+    pub fn hosts_blocked_too_soon(&self, state: &State, tasks: &[TaskPlacement]) -> Vec<HostId> {
+        if state.index.planned.is_empty() {
+            return Vec::new();
+        }
+        let hosts: BTreeSet<HostId> = tasks.iter().map(|task| task.host).collect();
+        let records = hosts.into_iter().filter_map(|host| state.host(host));
+        records
+            .filter(|host| self.maintenance_misfit(host).is_some())
+            .map(|host| host.id)
+            .collect()
     }
 
     /// Returns why the job may not use a host because of other jobs that are there, or have claims there.

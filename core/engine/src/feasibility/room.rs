@@ -64,6 +64,12 @@ impl Room {
         )
     }
 
+    /// Returns the number of task slots that are free.
+    #[must_use]
+    pub const fn free_slots(&self) -> u32 {
+        self.tasks
+    }
+
     /// Returns the number of tasks with these needs that fit by CPUs, memory and number, if each counts as
     /// `places`.
     pub fn tasks(&self, need: &Resources, places: u32) -> u32 {

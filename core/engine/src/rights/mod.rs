@@ -12,7 +12,7 @@
 //!    its own without the victims taken so far. So the last victim may take it below its guarantee, and no
 //!    further one can be taken then.
 //! 4. [`Right::Cells`]: the preemptor binds a cell of its virtual cluster, and the victim holds a GPU of that
-//!    cell by a share only.
+//!    cell by a share only, or has a task without GPUs on a host of that cell.
 //!
 //! Attempts that are being stopped already (their resources are released anyway) and those that ran for less
 //! than their queue's `protected_ms` are never preempted.
@@ -122,6 +122,20 @@ impl<'a> Subject<'a> {
                 .iter()
                 .flat_map(|task| task.gpus.iter().map(|gpu| (task.host, *gpu)))
                 .collect(),
+        }
+    }
+
+    /// Hosts of its tasks without GPUs.
+    fn hosts_without_gpus(&self) -> Vec<HostId> {
+        match self.tasks {
+            Tasks::Held(attempt) => {
+                let runs = attempt.tasks.iter().filter(|run| run.gpus.is_empty());
+                runs.map(|run| run.host).collect()
+            }
+            Tasks::Claimed(tasks) => {
+                let tasks = tasks.iter().filter(|task| task.gpus.is_empty());
+                tasks.map(|task| task.host).collect()
+            }
         }
     }
 
@@ -319,6 +333,13 @@ impl<'a> Rights<'a> {
     }
 
     fn lies_in(&self, victim: &Subject<'_>, cells: &[CellId]) -> bool {
+        let takes_room = |host: HostId| {
+            let overlaps = |cell: &CellId| overlaps(self.state, cell, host);
+            cells.iter().any(overlaps)
+        };
+        if victim.hosts_without_gpus().into_iter().any(takes_room) {
+            return true;
+        }
         victim.gpus().iter().any(|(host, gpu)| {
             let host = self.state.host(*host);
             host.is_some_and(|host| {
@@ -344,6 +365,17 @@ pub fn lost_work_ms(unit: &Unit, attempt: &Attempt, now: TimeMs) -> u64 {
 #[must_use]
 pub fn lost_since_ms(since: TimeMs, gpus: u32, now: TimeMs) -> u64 {
     now.since(since).saturating_mul(u64::from(gpus.max(1)))
+}
+
+/// Whether a cell contains a host or a part of it.
+fn overlaps(state: &State, cell: &CellId, host: HostId) -> bool {
+    match cell {
+        CellId::Above(path) => {
+            let cells = state.index.host_cells.get(&host);
+            cells.is_some_and(|cells| cells.above.contains(path))
+        }
+        CellId::Host(id) | CellId::Inside(id, ..) => *id == host,
+    }
 }
 
 /// Whether a cell contains the GPU at a position of a host.

@@ -2,7 +2,8 @@
 
 use muster_engine::state::Pause;
 use muster_harness::{Cluster, single};
-use muster_model::ids::UnitIndex;
+use muster_model::command::Command;
+use muster_model::ids::{JobId, UnitIndex};
 use muster_model::limits;
 use muster_model::time::TimeMs;
 
@@ -35,4 +36,48 @@ fn many_pauses_are_reported_as_few_of_the_same_total_length() {
             .windows(2)
             .all(|two| two[0].until <= two[1].from)
     );
+}
+
+#[test]
+fn a_time_limit_does_not_count_while_the_job_is_suspended_in_place() {
+    let mut cluster = Cluster::with_hosts(1, 1);
+    let mut spec = single("train", 1, 1);
+    spec.scheduling.run_time_ms_max = Some(60_000);
+    let job = cluster.submit(spec);
+    assert_eq!(cluster.place_all(job), 1);
+    cluster.start_all(job);
+    let ends = |cluster: &Cluster| {
+        let deadlines = cluster.state.index.deadlines.iter();
+        deadlines.map(|(at, _)| *at).collect::<Vec<_>>()
+    };
+    let placed_at = cluster.attempt(job, UnitIndex(0)).map(|it| it.placed_at);
+    let placed_at = placed_at.expect("it was placed");
+    assert_eq!(ends(&cluster), [placed_at.after(60_000)]);
+
+    cluster.wait(10_000);
+    suspend(&mut cluster, job);
+    assert_eq!(ends(&cluster), []);
+    cluster.wait(120_000);
+    resume(&mut cluster, job);
+    assert_eq!(ends(&cluster), [placed_at.after(180_000)]);
+}
+
+fn suspend(cluster: &mut Cluster, job: JobId) {
+    let request = cluster.next_request();
+    cluster.apply(&Command::SuspendJob {
+        request,
+        job,
+        author: "grace".to_owned(),
+        reason: String::new(),
+    });
+}
+
+fn resume(cluster: &mut Cluster, job: JobId) {
+    let request = cluster.next_request();
+    cluster.apply(&Command::ResumeJob {
+        request,
+        job,
+        author: "grace".to_owned(),
+        reason: String::new(),
+    });
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use muster_engine::feasibility::Requester;
+use muster_engine::feasibility::{self, Requester};
 use muster_engine::state::{CellIndex, HostClass, Job, Running};
-use muster_model::command::Victim;
+use muster_model::command::{TaskPlacement, Victim};
 use muster_model::host::{Gpu, Host};
 use muster_model::ids::{HostId, UnitId, UnitIndex};
 use muster_model::topology::GpuMask;
@@ -41,6 +41,11 @@ impl<'a> Capacity<'a> {
             fork.free_claim(claimant);
         }
         Some(fork)
+    }
+
+    /// Whether these tasks of a unit fit as given, together.
+    pub(crate) fn admits_all(&self, asker: Requester<'_>, tasks: &[TaskPlacement]) -> bool {
+        feasibility::check(self.state, asker, tasks, &self.freed).is_ok()
     }
 
     /// Capacity without any claims.

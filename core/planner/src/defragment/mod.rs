@@ -63,7 +63,7 @@ pub(super) fn propose(
     let moves_max = config
         .moves_max
         .min(config.moves_in_flight_max.saturating_sub(in_flight));
-    let mut movers = mover::all(state, job, config, ending);
+    let mut movers = mover::all(capacity, job, config, ending);
     if moves_max == 0 || movers.is_empty() {
         return None;
     }

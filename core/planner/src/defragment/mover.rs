@@ -1,9 +1,10 @@
 //! Units that may be moved.
 
 use muster_engine::moves;
-use muster_engine::state::{Job, Running, State};
+use muster_engine::state::{Job, Running};
 use muster_model::quota::Defragment;
 
+use crate::capacity::Capacity;
 use crate::running::{End, Useful};
 
 /// Maximum number of units that are ordered: the cheapest of a large cluster suffice.
@@ -18,16 +19,17 @@ pub(super) struct Mover<'a> {
 
 /// All units that may be moved and hold something that a unit of another job could use.
 pub(super) fn all<'a>(
-    state: &State,
+    capacity: &Capacity<'_>,
     job: &Job,
     config: &Defragment,
     ending: &[(End, Running<'a>)],
 ) -> Vec<Mover<'a>> {
+    let state = capacity.state();
     let useful = Useful::to(state, job);
     let movers = ending.iter().filter_map(|(_, running)| {
         // A process that cannot be killed frees nothing, and would put the next GPU out of service as well.
         let is_movable = moves::may_move(state, config, *running).is_ok()
-            && useful.has(state, running)
+            && useful.has(capacity, running)
             && !running.unit.has_stuck_task(state);
         is_movable.then(|| Mover {
             running: *running,

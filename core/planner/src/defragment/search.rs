@@ -4,16 +4,18 @@
 
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use muster_engine::feasibility::Requester;
 use muster_engine::state::Job;
 use muster_model::command::{Move, TaskPlacement, Victim};
-use muster_model::ids::{GpuUuid, UnitIndex};
+use muster_model::ids::UnitIndex;
 use muster_model::spec::Packing;
+use muster_model::time::TimeMs;
 
 use crate::capacity::Capacity;
 use crate::defragment::mover::Mover;
+use crate::in_the_way::InTheWay;
 use crate::{smallest_prefix, unit};
 
 /// Restarts of a search because a unit fits nowhere else or too many would have to move.
@@ -97,9 +99,26 @@ impl Search<'_, '_> {
     /// spent.
     fn try_without(&self, chosen: &[usize]) -> Option<Vec<TaskPlacement>> {
         self.spend(chosen.len())?;
-        let mut fork = self.capacity.free_attempts(&self.named(chosen));
-        let placed = unit::place_unborrowed(&mut fork, self.job, self.unit).ok()?;
+        let fork = self.capacity.free_attempts(&self.named(chosen));
+        self.placed_in(&fork, chosen)
+    }
+
+    /// Placement of the waiting unit once these units have stopped, in a capacity without them.
+    fn placed_in(&self, fork: &Capacity<'_>, chosen: &[usize]) -> Option<Vec<TaskPlacement>> {
+        let mut then = fork.clone().at(self.starts_at(chosen));
+        let placed = unit::place_unborrowed(&mut then, self.job, self.unit).ok()?;
         Some(placed.tasks)
+    }
+
+    /// The longest grace period of some units.
+    fn grace_ms(&self, chosen: &[usize]) -> u64 {
+        let movers = chosen.iter().map(|one| &self.order[*one]);
+        let graces = movers.map(|mover| mover.running.job.spec.stop_grace_ms);
+        graces.max().unwrap_or(0)
+    }
+
+    fn starts_at(&self, chosen: &[usize]) -> TimeMs {
+        self.capacity.now().after(self.grace_ms(chosen))
     }
 
     fn spend(&self, freed: usize) -> Option<()> {
@@ -113,9 +132,8 @@ impl Search<'_, '_> {
         // Exponential search, then bisection.
         self.spend(left.len() * 2)?;
         let (enough, mut tasks) =
-            smallest_prefix::smallest(self.capacity, &self.named(left), |fork, _| {
-                let placed = unit::place_unborrowed(fork, self.job, self.unit).ok()?;
-                Some(placed.tasks)
+            smallest_prefix::smallest(self.capacity, &self.named(left), |fork, count| {
+                self.placed_in(fork, &left[..count])
             })?;
         let mut chosen = left[..enough].to_vec();
         self.keep_in_the_way(&mut chosen, &tasks);
@@ -126,14 +144,21 @@ impl Search<'_, '_> {
         Some((chosen, tasks))
     }
 
-    /// Restores units that hold nothing where the waiting unit goes.
+    /// Restores units that hold nothing where the waiting unit goes: neither GPUs nor, if it needs those as
+    /// well, other resources of its hosts.
     fn keep_in_the_way(&self, chosen: &mut Vec<usize>, tasks: &[TaskPlacement]) {
-        let gpus: BTreeSet<GpuUuid> = tasks.iter().flat_map(|task| &task.gpus).copied().collect();
-        chosen.retain(|one| {
-            let runs = &self.order[*one].running.attempt.tasks;
-            runs.iter()
-                .any(|run| run.gpus.iter().any(|gpu| gpus.contains(gpu)))
-        });
+        let in_the_way = InTheWay::of(tasks);
+        let mut holders = chosen.clone();
+        holders.retain(|one| in_the_way.holds_gpu(&self.order[*one].running));
+        let then = self.capacity.free_attempts(&self.named(&holders));
+        if then.admits_all(
+            Requester::for_later(self.job, self.unit, self.starts_at(chosen)),
+            tasks,
+        ) {
+            *chosen = holders;
+        } else {
+            chosen.retain(|one| in_the_way.is_on_its_hosts(&self.order[*one].running));
+        }
     }
 
     /// Restores units that need not move, most expensive first.
@@ -168,7 +193,8 @@ impl Search<'_, '_> {
     /// New placements of all units in the way, or the unit that fits nowhere else. Units that are hard to
     /// place come first.
     fn relocate(&self, chosen: &[usize], tasks: &[TaskPlacement]) -> Result<Vec<Move>, usize> {
-        let mut fork = self.capacity.free_attempts(&self.named(chosen));
+        let now = self.capacity.free_attempts(&self.named(chosen));
+        let mut fork = now.at(self.starts_at(chosen));
         fork.commit(fork.asker(self.job, self.unit), tasks);
         let mut hardest_first = chosen.to_vec();
         hardest_first.sort_by_key(|one| {
@@ -197,14 +223,13 @@ impl Search<'_, '_> {
 
     fn found(&self, chosen: &[usize], tasks: Vec<TaskPlacement>, moves: Vec<Move>) -> Moves {
         let movers = || chosen.iter().map(|one| &self.order[*one]);
-        let graces = movers().map(|mover| mover.running.job.spec.stop_grace_ms);
         Moves {
             tasks,
             moves,
             cost_gpu_ms: movers()
                 .map(|mover| mover.cost_gpu_ms)
                 .fold(0, u64::saturating_add),
-            grace_ms: graces.max().unwrap_or(0),
+            grace_ms: self.grace_ms(chosen),
         }
     }
 }

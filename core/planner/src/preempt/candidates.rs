@@ -153,7 +153,7 @@ impl<'r, 'a> Pool<'r, 'a> {
         let running = Running::of(state, unit)?;
         let counts = match &self.only {
             Some(only) => only.counts(running.job),
-            None => self.useful.has(state, &running),
+            None => self.useful.has(self.capacity, &running),
         };
         if !counts {
             return None;

@@ -120,8 +120,8 @@ impl<'e, 'c, 's, 'a> Exact<'e, 'c, 's, 'a> {
     /// become the best set.
     fn try_out(&mut self, chosen: &[&'c Candidate<'a>]) -> bool {
         self.tries -= 1;
-        let mut fork = self.room.free_attempts(&victims_of(chosen));
-        let Some(tasks) = self.search.fits_in(&mut fork, chosen) else {
+        let fork = self.room.free_attempts(&victims_of(chosen));
+        let Some(tasks) = self.search.fits_in(&fork, chosen) else {
             self.end_if_hopeless();
             return false;
         };

@@ -14,7 +14,6 @@ mod amounts;
 mod candidates;
 mod cost;
 mod exact;
-mod in_the_way;
 mod one_host;
 mod orders;
 #[cfg(test)]
@@ -243,10 +242,17 @@ impl<'a> Search<'_, 'a> {
         })
     }
 
-    /// Placement of the unit without these victims; `None` if it has no room or would exceed a limit.
+    /// Time at which the grace periods of some victims have passed.
+    fn starts_at(&self, victims: &[&Candidate<'_>]) -> TimeMs {
+        let grace_ms = victims.iter().map(|one| one.running.job.spec.stop_grace_ms);
+        self.wanting.now.after(grace_ms.max().unwrap_or(0))
+    }
+
+    /// Placement of the unit once these victims have stopped; `None` if it has no room then (a host that is
+    /// to be blocked too soon after that is none) or would exceed a limit.
     fn fits_in(
         &self,
-        fork: &mut Capacity<'_>,
+        fork: &Capacity<'_>,
         victims: &[&Candidate<'_>],
     ) -> Option<Vec<TaskPlacement>> {
         let Claimant {
@@ -255,7 +261,8 @@ impl<'a> Search<'_, 'a> {
             allocation_basis,
             ..
         } = self.wanting;
-        let tasks = unit::place_unborrowed(fork, job, unit).ok()?.tasks;
+        let mut then = fork.clone().at(self.starts_at(victims));
+        let tasks = unit::place_unborrowed(&mut then, job, unit).ok()?.tasks;
         let Some(allowance) = self.allowance else {
             return Some(tasks);
         };
@@ -278,18 +285,17 @@ impl<'a> Search<'_, 'a> {
 
     /// The proposal, if the unit has a right to all victims and to the amounts.
     fn finish(&self, victims: &[&Candidate<'_>], tasks: Vec<TaskPlacement>) -> Option<Preemption> {
-        let Claimant { job, now, .. } = self.wanting;
+        let Claimant { job, .. } = self.wanting;
         let amounts = amounts_of(&self.coming.state().hosts, &job.spec, &tasks);
         if victims.is_empty() || !self.may_take(victims, &amounts) {
             return None;
         }
-        let grace_ms = victims.iter().map(|one| one.running.job.spec.stop_grace_ms);
         let mut named: Vec<Victim> = victims.iter().map(|one| one.running.named()).collect();
         named.sort_unstable();
         Some(Preemption {
             tasks,
             victims: named,
-            expected_at: now.after(grace_ms.max().unwrap_or(0)),
+            expected_at: self.starts_at(victims),
             cost: victims
                 .iter()
                 .fold(Cost::default(), |sum, one| sum.plus(one.cost)),

@@ -9,8 +9,8 @@ use muster_model::command::TaskPlacement;
 use muster_model::ids::HostId;
 use muster_model::limits;
 
+use crate::in_the_way::InTheWay;
 use crate::preempt::candidates::Candidate;
-use crate::preempt::in_the_way::InTheWay;
 use crate::preempt::{Cost, Preemption, Search, subject, victims_of};
 use crate::smallest_prefix;
 
@@ -88,8 +88,8 @@ impl<'a> Search<'_, 'a> {
         if victims.len() == chosen.victims.len() {
             return None;
         }
-        let mut fork = self.coming.free_attempts(&victims_of(&victims));
-        let tasks = self.fits_in(&mut fork, &victims)?;
+        let fork = self.coming.free_attempts(&victims_of(&victims));
+        let tasks = self.fits_in(&fork, &victims)?;
         Some(Chosen { victims, tasks })
     }
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use muster_engine::feasibility::Requester;
 use muster_engine::state::{Job, amounts_of};
 use muster_model::command::{AllocationBasis, ClaimSpec, Command};
-use muster_model::ids::{UnitId, UnitIndex};
+use muster_model::ids::{HostId, UnitId, UnitIndex};
 
 use crate::Blocker;
 use crate::order::Turn;
+use crate::reserve::LEFT_OUT_TRIES_MAX;
 use crate::round::{Missing, Refusal, Round, reserved};
 use crate::vc::ClusterPlacement;
 
@@ -38,7 +40,7 @@ impl Round<'_> {
             return Err(reserved(claim).into());
         }
         let barred = self.barred.contains(&UnitId::new(job.id, unit));
-        let by_force = self.clusters.find_by_preemption(&self.capacity, job, unit);
+        let by_force = self.find_by_preemption(job, unit);
         if let Some(found) = by_force.filter(|found| found.is_free || !barred) {
             return self.take_cells(turn, job, unit, found);
         }
@@ -57,6 +59,26 @@ impl Round<'_> {
             };
         }
         Err(self.refusal_in_cells(job, unit, None))
+    }
+
+    /// Room in cells by preemption, on hosts that are not to be blocked too soon after the victims have stopped.
+    fn find_by_preemption(&self, job: &Job, unit: UnitIndex) -> Option<ClusterPlacement> {
+        let mut left_out: Vec<HostId> = Vec::new();
+        for _ in 0..LEFT_OUT_TRIES_MAX {
+            let capacity = self.capacity.without_hosts(&left_out);
+            let found = self.clusters.find_by_preemption(&capacity, job, unit)?;
+            let victims = found.victims.iter();
+            let graces = victims.filter_map(|victim| self.state.job(victim.job));
+            let grace_ms = graces.map(|job| job.spec.stop_grace_ms).max();
+            let starts_at = self.now.after(grace_ms.unwrap_or(0));
+            let asker = Requester::for_claim(job, unit, Some(starts_at), self.now);
+            let too_late = asker.hosts_blocked_too_soon(self.state, &found.tasks);
+            if too_late.is_empty() {
+                return Some(found);
+            }
+            left_out.extend(too_late);
+        }
+        None
     }
 
     /// Returns cells to attempts that lost them, if the waiting units leave enough quota.

@@ -269,22 +269,14 @@ impl<'a> Clusters<'a> {
             .compacted(request, &served.tasks, &served.cells)
             .unwrap_or(served.tasks);
         let tasks = ask.placements(self.state, &placed, &mut room)?;
-        let (victims, is_free) = room.victims(&tasks);
-        let supersedes: Vec<UnitId> = room.outranked(&tasks).into_iter().collect();
-        let freed = Freed {
-            all_attempts: false,
-            attempts: room.freed(&tasks),
-            claims: supersedes.iter().copied().collect(),
-        };
-        let asker = hosts.asker();
-        feasibility::check(self.state, asker, &tasks, &freed).ok()?;
+        let in_the_way = room.in_the_way(&tasks)?;
         Some(ClusterPlacement {
-            tasks,
             allocation_basis: AllocationBasis::Cells(served.cells),
             downgrades: Vec::new(),
-            victims,
-            supersedes,
-            is_free,
+            victims: room.victims(&in_the_way),
+            supersedes: room.outranked(&tasks).into_iter().collect(),
+            is_free: in_the_way.is_empty(),
+            tasks,
             allocation: served.allocation,
         })
     }

@@ -113,10 +113,12 @@ impl Step<'_> {
 
     /// Returns an attempt's resources to their hosts.
     fn release(&mut self, id: UnitId, spec: &JobSpec, attempt: &Attempt) {
-        let index = &mut self.state.index;
+        let State { jobs, index, .. } = &mut *self.state;
         index.prepared_gangs.remove(&id);
         index.remove_vacancy(id, attempt);
-        index.remove_deadline(id, spec, attempt);
+        if let Some(job) = jobs.get(&id.job) {
+            index.remove_deadline(id, job, attempt);
+        }
         self.settle_histories(spec);
         let amounts = amounts_held(&self.state.hosts, spec, attempt);
         let part = UsageKind::held_by(attempt);

@@ -152,7 +152,7 @@ fn check_move(
         );
         return Err(refuse(detail));
     }
-    let asker = Requester::for_later(job, unit, state.time);
+    let asker = Requester::for_claim(job, unit, claiming.expected_at, state.time);
     feasibility::check(state, asker, &one.tasks, freed)
         .map_err(|unfit| infeasible(job.id, unfit))?;
     admission::check(

@@ -53,7 +53,10 @@ impl Step<'_> {
             .add_usage(&spec, UsageKind::held_by(&attempt), &amounts);
         let (number, hosts) = (attempt.number, attempt.hosts());
         self.account_for_wait(id, attempt.gpus());
-        self.state.index.add_deadline(id, &spec, &attempt);
+        let State { jobs, index, .. } = &mut *self.state;
+        if let Some(job) = jobs.get(&job) {
+            index.add_deadline(id, job, &attempt);
+        }
         let delayed_until = self.edit_job(job, |job| begin(job, unit, attempt));
         self.note_attempt(id);
         self.state.index.delayed.remove(&(delayed_until, id));

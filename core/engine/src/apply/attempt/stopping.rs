@@ -97,7 +97,7 @@ impl Step<'_> {
         let job = jobs.get(&id.job);
         let attempt = job.and_then(|job| Some((job, job.unit(id.unit)?.attempt.as_deref()?)));
         if let Some((job, attempt)) = attempt {
-            index.remove_deadline(id, &job.spec, attempt);
+            index.remove_deadline(id, job, attempt);
         }
     }
 

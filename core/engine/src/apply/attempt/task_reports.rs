@@ -192,8 +192,8 @@ impl Step<'_> {
         if let Some(attempt) = attempt.filter(limited) {
             let mut assembling = attempt.clone();
             assembling.running_at = None;
-            index.remove_deadline(id, &job.spec, &assembling);
-            index.add_deadline(id, &job.spec, attempt);
+            index.remove_deadline(id, job, &assembling);
+            index.add_deadline(id, job, attempt);
         }
     }
 }

@@ -152,7 +152,7 @@ fn check_queue(
             });
         }
     }
-    if !queue.config.borrow && *asking.allocation_basis == AllocationBasis::Share {
+    if !queue.may_borrow() && *asking.allocation_basis == AllocationBasis::Share {
         let usage = usage.map_or(&none, |usage| &usage.total);
         let whose = UsageScope {
             queue: &queue.name,
@@ -184,8 +184,8 @@ fn check_queue(
 
 fn guaranteed(queue: &Queue) -> Amounts {
     match &queue.config.guarantee {
-        Guarantee::Amounts(amounts) if !queue.retired => amounts.clone(),
-        Guarantee::Amounts(_) | Guarantee::Cells(_) => Amounts::default(),
+        Guarantee::Amounts(amounts) => amounts.clone(),
+        Guarantee::Cells(_) => Amounts::default(),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use muster_model::command::{StopCause, StopReason};
 use muster_model::event::EventKind;
-use muster_model::ids::{HostId, JobId, RequestKey};
+use muster_model::ids::{HostId, JobId, RequestKey, UnitId};
 use muster_model::job::Suspension;
 use muster_model::limits;
 use muster_model::rejection::Rejection;
@@ -14,7 +14,7 @@ use muster_model::spec::SuspendMode;
 
 use crate::apply::attempt::texts;
 use crate::apply::{Step, require_length};
-use crate::state::{Answer, Job};
+use crate::state::{Answer, Attempt, Index, Job, State};
 
 impl Step<'_> {
     pub(in crate::apply) fn suspend_job(
@@ -86,7 +86,9 @@ impl Step<'_> {
             at: self.state.time,
         };
         self.state.index.suspended.insert(id);
+        self.edit_deadlines(id, Index::remove_deadline);
         self.edit_job(id, |job| job.suspension = Some(suspension));
+        self.edit_deadlines(id, Index::add_deadline);
         match mode {
             SuspendMode::Keep => self.touch_hosts_of(id),
             SuspendMode::Release => {
@@ -103,9 +105,22 @@ impl Step<'_> {
     /// Ends a suspension: the job is resumed or ends.
     pub(in crate::apply) fn end_suspension(&mut self, id: JobId) {
         if self.state.index.suspended.remove(&id).is_some() {
+            self.edit_deadlines(id, Index::remove_deadline);
             self.note_pauses(id);
             self.edit_job(id, |job| job.suspension = None);
+            self.edit_deadlines(id, Index::add_deadline);
             self.touch_hosts_of(id);
+        }
+    }
+
+    /// Removes the deadlines of a job's attempts before a change, or adds them after it.
+    fn edit_deadlines(&mut self, id: JobId, edit: fn(&mut Index, UnitId, &Job, &Attempt)) {
+        let State { jobs, index, .. } = &mut *self.state;
+        let Some(job) = jobs.get(&id) else { return };
+        for (unit, known) in &job.units {
+            if let Some(attempt) = known.attempt.as_deref() {
+                edit(index, UnitId::new(id, *unit), job, attempt);
+            }
         }
     }
 

@@ -259,7 +259,7 @@ impl Index {
                 self.add_usage(&job.spec, UsageKind::Claimed, &amounts);
             }
             if let Some(attempt) = &unit.attempt {
-                self.add_deadline(id, &job.spec, attempt);
+                self.add_deadline(id, job, attempt);
                 self.add_attempt(id, &job.spec, unit);
                 if attempt.is_whole() {
                     self.prepared_gangs.insert(id);
@@ -375,15 +375,15 @@ impl Index {
     }
 
     /// Adds the deadline of an attempt, if its job sets one.
-    pub(crate) fn add_deadline(&mut self, id: UnitId, spec: &JobSpec, attempt: &Attempt) {
-        if let Some((at, _)) = attempt.deadline(spec) {
+    pub(crate) fn add_deadline(&mut self, id: UnitId, job: &Job, attempt: &Attempt) {
+        if let Some((at, _)) = attempt.deadline(job) {
             self.deadlines.insert((at, id));
         }
     }
 
     /// Removes the deadline of an attempt; called before it ends or the deadline changes.
-    pub(crate) fn remove_deadline(&mut self, id: UnitId, spec: &JobSpec, attempt: &Attempt) {
-        if let Some((at, _)) = attempt.deadline(spec) {
+    pub(crate) fn remove_deadline(&mut self, id: UnitId, job: &Job, attempt: &Attempt) {
+        if let Some((at, _)) = attempt.deadline(job) {
             self.deadlines.remove(&(at, id));
         }
     }

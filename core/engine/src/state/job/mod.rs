@@ -292,21 +292,27 @@ impl Attempt {
 
     /// Returns when and why the attempt is to be stopped on its own: its time limit (counted from placement,
     /// so that the end of its resource use is known), its start-up timeout, or the time its members may be
-    /// incomplete. `None` if it is being stopped already, or has no such limit.
+    /// incomplete. The first two do not count the time in which its tasks were paused. `None` if it is being
+    /// stopped already, or has no such limit, or is paused.
     #[must_use]
-    pub fn deadline(&self, spec: &JobSpec) -> Option<(TimeMs, StopReason)> {
+    pub fn deadline(&self, job: &Job) -> Option<(TimeMs, StopReason)> {
         if self.stop.is_some() {
             return None;
         }
+        let spec = &job.spec;
         let scheduling = &spec.scheduling;
-        let end = |period_ms: u64| self.placed_at.after(period_ms);
-        let run_time = scheduling.run_time_ms_max.map(end);
+        let is_paused = job.is_paused();
+        let end = |period_ms: u64| {
+            let at = self.placed_at.after(period_ms).after(self.paused_ms());
+            (!is_paused).then_some(at)
+        };
+        let run_time = scheduling.run_time_ms_max.and_then(end);
         let of_barrier = self.barrier.map(|_| limits::ASSEMBLY_MS_MAX);
         let assembly = scheduling
             .assembly_ms_max
             .or(of_barrier)
             .filter(|_| self.running_at.is_none())
-            .map(end);
+            .and_then(end);
         let reasons = [
             (run_time, StopReason::TimeLimit),
             (assembly, StopReason::AssemblyTimeout),

@@ -44,6 +44,13 @@ impl Attempt {
         (pause.span_ms() > 0).then_some(pause)
     }
 
+    /// Returns the total length of its recorded pauses, without the current one.
+    #[must_use]
+    pub fn paused_ms(&self) -> u64 {
+        let spans = self.pauses.iter().map(Pause::span_ms);
+        spans.fold(0, u64::saturating_add)
+    }
+
     /// Records a pause. Above the maximum, the two oldest are merged into one of the same total length that
     /// ends when the younger one did.
     pub fn remember_pause(&mut self, pause: Pause) {

@@ -107,6 +107,13 @@ impl History {
 }
 
 impl Queue {
+    /// Whether its work may use idle resources beyond its guarantee. A retired queue has no guarantee: its last
+    /// jobs could not run otherwise.
+    #[must_use]
+    pub fn may_borrow(&self) -> bool {
+        self.config.borrow || self.retired
+    }
+
     /// Whether the past usage of each user is counted, if that of queues is.
     #[must_use]
     pub fn distinguishes_users(&self) -> bool {

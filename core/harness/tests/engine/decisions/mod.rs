@@ -8,6 +8,7 @@ mod agent;
 mod cluster;
 mod plan;
 mod properties;
+mod random_scripts;
 mod reactor;
 
 use std::path::Path;

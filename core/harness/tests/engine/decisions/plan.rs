@@ -71,6 +71,8 @@ pub(crate) enum Command {
         #[arg(key)]
         movable: Option<bool>,
     },
+    /// Takes a queue out of the tree.
+    Retire { name: String },
     /// Permits moves of work in movable queues.
     Defragment {
         #[arg(key)]
@@ -211,6 +213,10 @@ impl goldenscript::Runner for PlanRunner {
                 let tree = Arc::make_mut(&mut self.tree);
                 let config = tree.queues.entry(name.clone()).or_default();
                 configure(config, command)?;
+                self.configure();
+            }
+            Command::Retire { name } => {
+                Arc::make_mut(&mut self.tree).queues.remove(name);
                 self.configure();
             }
             Command::Defragment {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_engine::cells::{self, Price, Room, TaskRequest};
-use muster_engine::feasibility::Requester;
+use muster_engine::feasibility::{self, Freed, Requester};
 use muster_engine::rights::{Preemptor, Rights};
 use muster_engine::state::{HostClass, Job, Running, State};
 use muster_model::command::{AllocationBasis, TaskPlacement, Victim};
@@ -187,19 +187,15 @@ impl<'r, 'a> Hosts<'r, 'a> {
         }
     }
 
-    /// The attempts that hold what the tasks get, ascending, without those already being stopped; and
-    /// whether there are none of either kind.
-    pub(super) fn victims(&self, tasks: &[TaskPlacement]) -> (Vec<Victim>, bool) {
-        let mut victims = BTreeSet::new();
-        let mut is_free = true;
-        for holder in self.holders(tasks) {
-            is_free = false;
-            let attempt = self.state.attempt(holder.unit_id());
-            if attempt.is_some_and(|attempt| attempt.stop.is_none()) {
-                victims.insert(holder);
-            }
-        }
-        (victims.into_iter().collect(), is_free)
+    /// The attempts of some units as victims, ascending, without those already being stopped.
+    pub(super) fn victims(&self, units: &BTreeSet<UnitId>) -> Vec<Victim> {
+        let running = units
+            .iter()
+            .filter_map(|unit| Running::of(self.state, *unit));
+        running
+            .filter(|running| running.attempt.stop.is_none())
+            .map(|running| running.named())
+            .collect()
     }
 
     /// Whether the unit may take what another unit has claimed.
@@ -224,22 +220,42 @@ impl<'r, 'a> Hosts<'r, 'a> {
             .collect()
     }
 
-    /// Units whose attempts hold what the tasks get.
-    pub(super) fn freed(&self, tasks: &[TaskPlacement]) -> BTreeSet<UnitId> {
-        self.holders(tasks).map(|holder| holder.unit_id()).collect()
+    /// Units whose attempts must end before the tasks can start; `None` if the tasks do not fit even then.
+    /// These are the holders of their GPUs and, where those leave too few CPUs or too little memory, all
+    /// units that the search stopped on their hosts.
+    pub(super) fn in_the_way(&self, tasks: &[TaskPlacement]) -> Option<BTreeSet<UnitId>> {
+        let holders: BTreeSet<UnitId> = self.holders(tasks).collect();
+        if self.fits_without(tasks, &holders) {
+            return Some(holders);
+        }
+        let hosts: BTreeSet<HostId> = tasks.iter().map(|task| task.host).collect();
+        let stopped = self.freed.iter().copied().filter(|unit| {
+            let attempt = self.state.attempt(*unit);
+            let mut runs = attempt.into_iter().flat_map(|attempt| &attempt.tasks);
+            runs.any(|run| hosts.contains(&run.host))
+        });
+        let all: BTreeSet<UnitId> = stopped.chain(holders).collect();
+        self.fits_without(tasks, &all).then_some(all)
     }
 
-    fn holders(&self, tasks: &[TaskPlacement]) -> impl Iterator<Item = Victim> {
+    /// Whether the tasks fit as given without the attempts of some units and the claims of outranked ones.
+    fn fits_without(&self, tasks: &[TaskPlacement], units: &BTreeSet<UnitId>) -> bool {
+        let freed = Freed {
+            all_attempts: false,
+            attempts: units.clone(),
+            claims: self.outranked(tasks),
+        };
+        feasibility::check(self.state, self.asker(), tasks, &freed).is_ok()
+    }
+
+    /// Units that hold GPUs of the tasks.
+    fn holders(&self, tasks: &[TaskPlacement]) -> impl Iterator<Item = UnitId> {
         tasks.iter().flat_map(|task| {
             let host = self.state.host(task.host);
             let gpus = host.into_iter().flat_map(|host| &host.gpus);
             gpus.filter(|gpu| task.gpus.contains(&gpu.uuid))
                 .filter_map(|gpu| gpu.holder)
-                .map(|holder| Victim {
-                    job: holder.job,
-                    unit: holder.unit,
-                    epoch: holder.epoch,
-                })
+                .map(|holder| holder.unit_id())
         })
     }
 
@@ -254,6 +270,13 @@ impl<'r, 'a> Hosts<'r, 'a> {
         let (_, host) = self.capacity.best_fit(need)?;
         self.capacity.take(host, need, 1);
         Some(host)
+    }
+
+    /// Whether a host has too few free CPUs, too little free memory or too few task slots for a task.
+    fn lacks_room(&self, host: &Host, piece: &TaskRequest) -> bool {
+        let group = self.job.spec.groups.get(piece.group);
+        let room = self.capacity.room_of(host);
+        group.is_some_and(|group| room.tasks(&group.resources, group.task_weight()) == 0)
     }
 
     /// Allocates room for a task on free resources.
@@ -346,8 +369,10 @@ impl Room for Hosts<'_, '_> {
             return Some(gpus);
         }
         let mut stopped = Vec::new();
+        let lacks_room = self.lacks_room(host, piece);
         for (_, victim, gpus) in self.stoppable(host) {
-            if gpus.and(offered).is_empty() || self.freed.contains(&victim.unit_id()) {
+            let helps = lacks_room || !gpus.and(offered).is_empty();
+            if !helps || self.freed.contains(&victim.unit_id()) {
                 continue;
             }
             stopped.push(victim);

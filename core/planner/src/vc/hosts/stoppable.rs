@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use muster_engine::desired::units_on;
 use muster_engine::rights::{lost_work_ms, protected_ms};
 use muster_engine::state::{AttemptClass, BasisKind};
 use muster_model::command::{AllocationBasis, Victim};
@@ -53,6 +54,10 @@ impl Hosts<'_, '_> {
                 let mask = held.entry(victim).or_default();
                 *mask = mask.or(GpuMask::one(position));
             }
+        }
+        // Attempts without GPUs here hold CPUs and memory that the cells' owner may need.
+        for running in units_on(self.state, host.id) {
+            held.entry(running.named()).or_default();
         }
         let mut stoppable: Vec<Stoppable> = held
             .into_iter()

@@ -22,9 +22,21 @@ impl InTheWay {
 
     /// Whether an attempt holds one of these GPUs, or runs without GPUs on one of these hosts.
     pub(super) fn holds(&self, running: &Running<'_>) -> bool {
-        running.attempt.tasks.iter().any(|run| {
-            run.gpus.iter().any(|gpu| self.gpus.contains(gpu))
-                || (self.gpus.is_empty() || run.gpus.is_empty()) && self.hosts.contains(&run.host)
-        })
+        self.holds_gpu(running)
+            || running.attempt.tasks.iter().any(|run| {
+                (self.gpus.is_empty() || run.gpus.is_empty()) && self.hosts.contains(&run.host)
+            })
+    }
+
+    /// Whether an attempt holds one of these GPUs.
+    pub(super) fn holds_gpu(&self, running: &Running<'_>) -> bool {
+        let mut held = running.attempt.tasks.iter().flat_map(|run| &run.gpus);
+        held.any(|gpu| self.gpus.contains(gpu))
+    }
+
+    /// Whether an attempt has a task on one of these hosts.
+    pub(super) fn is_on_its_hosts(&self, running: &Running<'_>) -> bool {
+        let mut runs = running.attempt.tasks.iter();
+        runs.any(|run| self.hosts.contains(&run.host))
     }
 }
