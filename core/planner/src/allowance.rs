@@ -147,7 +147,7 @@ impl<'a> Allowance<'a> {
     }
 
     /// Adds amounts given to a job.
-    pub(super) fn give(
+    pub(super) fn charge(
         &mut self,
         spec: &JobSpec,
         allocation_basis: &AllocationBasis,

@@ -125,7 +125,7 @@ impl<'a> Round<'a> {
         let hosts: BTreeSet<HostId> = claim.tasks.iter().map(|task| task.host).collect();
         let planned = hosts.into_iter().filter_map(|host| state.host(host));
         let begins_at = claim.expected_at.map_or(self.now, |at| at.max(self.now));
-        let asker = Requester::for_later(job, unit, begins_at);
+        let requester = Requester::for_later(job, unit, begins_at);
         for host in planned {
             let current = host
                 .planned
@@ -134,7 +134,7 @@ impl<'a> Round<'a> {
             let Some(planned) = current.and_then(|block| block.planned) else {
                 continue;
             };
-            if asker.maintenance_misfit(host).is_some() {
+            if requester.maintenance_misfit(host).is_some() {
                 let in_s = planned.at.since(self.now) / 1_000;
                 let name = &host.name;
                 return Some(format!("host {name} is to be blocked in {in_s} s"));
@@ -146,20 +146,20 @@ impl<'a> Round<'a> {
     }
 
     fn place_early(&mut self, job: &'a Job, unit: UnitIndex) {
-        let (line, _) = WaitingClass::of(&self.state.queues, job);
-        let Some(line) = self.order.position(&line) else {
+        let (class, _) = WaitingClass::of(&self.state.queues, job);
+        let Some(class) = self.order.position(&class) else {
             return;
         };
         if self.at_once_reached(job).is_some() {
             return;
         }
-        let turn = Turn { job: job.id, line };
+        let turn = Turn { job: job.id, class };
         match self.place(turn, job, unit) {
             Ok(()) => {
                 self.placed_early.insert(UnitId::new(job.id, unit));
                 let of_job = self.placed_early.range(UnitId::all_of(job.id));
                 if of_job.count() as u64 == job.counts.waiting {
-                    self.done_early.insert((line, job.id));
+                    self.done_early.insert((class, job.id));
                 }
             }
             // The unit is no longer entitled to its reservation: other units are. During moves a limit may
@@ -259,14 +259,14 @@ impl<'a> Round<'a> {
     /// Whether the job is the first of its queue that waits for such hosts, because they are full or
     /// because the queue is at its limit; if so, it is recorded as the head.
     fn is_head(&mut self, turn: Turn, waits: bool) -> bool {
-        let ours = self.order.line(turn.line).line;
+        let ours = self.order.queued(turn.class).class;
         let competes = |other: &usize| {
-            let theirs = self.order.line(*other).line;
+            let theirs = self.order.queued(*other).class;
             theirs.queue == ours.queue && theirs.shape.meets(&ours.shape)
         };
         let head = waits && !self.heads.iter().any(competes);
         if head {
-            self.heads.push(turn.line);
+            self.heads.push(turn.class);
         }
         head
     }
@@ -276,8 +276,8 @@ impl<'a> Round<'a> {
         if allocation_basis == AllocationBasis::Opportunistic {
             return None;
         }
-        let line = self.order.line(turn.line).line;
-        let (queue, user) = (Arc::clone(&line.queue), line.user.clone());
+        let class = self.order.queued(turn.class).class;
+        let (queue, user) = (Arc::clone(&class.queue), class.user.clone());
         let known = (self.demand(turn, job, unit), queue, user, job.spec.priority);
         if self.failed_preemptions.contains(&known) {
             return None;

@@ -49,12 +49,12 @@ pub(super) fn propose(
     for _ in 0..LEFT_OUT_TRIES_MAX {
         let capacity = capacity.without_hosts(&left_out);
         let found = propose_on(&capacity, job, unit, ending, &is_allowed)?;
-        let asker = Requester::for_later(job, unit, found.likely_at.max(capacity.now()));
+        let requester = Requester::for_later(job, unit, found.likely_at.max(capacity.now()));
         let hosts: BTreeSet<HostId> = found.tasks.iter().map(|task| task.host).collect();
         let too_late: Vec<HostId> = hosts
             .into_iter()
             .filter_map(|host| capacity.state().host(host))
-            .filter(|host| asker.maintenance_misfit(host).is_some())
+            .filter(|host| requester.maintenance_misfit(host).is_some())
             .map(|host| host.id)
             .collect();
         if too_late.is_empty() {

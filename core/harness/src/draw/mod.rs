@@ -320,7 +320,7 @@ impl<'a> Draw<'a> {
         let Some(job) = state.job(id) else {
             return Vec::new();
         };
-        let asker = Requester::at(job, unit, state.time);
+        let requester = Requester::at(job, unit, state.time);
         let freed = Freed::default();
         let mut ledgers = std::collections::BTreeMap::new();
         let mut tasks = Vec::new();
@@ -333,7 +333,7 @@ impl<'a> Draw<'a> {
                 if let Some(record) = state.host(host) {
                     let ledger = ledgers
                         .entry(host)
-                        .or_insert_with(|| HostTrial::open(state, record, asker, &freed));
+                        .or_insert_with(|| HostTrial::open(state, record, requester, &freed));
                     if let Ok(chosen) = ledger.choose(group) {
                         gpus = chosen;
                         break;

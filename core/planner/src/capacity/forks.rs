@@ -27,11 +27,11 @@ impl<'a> Capacity<'a> {
     /// Capacity available to one unit: what is free, what the unit itself claims, and what others claim for
     /// a later time by which it will have ended. `None` if that adds nothing.
     pub(crate) fn for_unit(&self, job: &Job, unit: UnitIndex) -> Option<Self> {
-        let asker = self.asker(job, unit);
+        let requester = self.requester(job, unit);
         let usable: Vec<UnitId> = self
-            .claimants(asker)
+            .claimants(requester)
             .into_iter()
-            .filter(|claimant| asker.may_use(self.state, *claimant))
+            .filter(|claimant| requester.may_use(self.state, *claimant))
             .collect();
         if usable.is_empty() {
             return None;
@@ -53,14 +53,14 @@ impl<'a> Capacity<'a> {
     }
 
     /// Units whose claimed resources the asking unit may use.
-    fn claimants(&self, asker: Requester<'_>) -> BTreeSet<UnitId> {
-        let own = asker.unit_id();
-        let claims = asker
+    fn claimants(&self, requester: Requester<'_>) -> BTreeSet<UnitId> {
+        let own = requester.unit_id();
+        let claims = requester
             .job
-            .unit(asker.unit)
+            .unit(requester.unit)
             .is_some_and(|known| known.claim.is_some());
         let mut claimants: BTreeSet<_> = claims.then_some(own).into_iter().collect();
-        if asker.job.spec.scheduling.run_time_ms_max.is_some() {
+        if requester.job.spec.scheduling.run_time_ms_max.is_some() {
             claimants.extend(self.state.index.claims.keys().copied());
         }
         claimants
@@ -115,7 +115,7 @@ impl<'a> Capacity<'a> {
     }
 
     /// The unit that asks, at the present time.
-    pub(crate) const fn asker<'b>(&self, job: &'b Job, unit: UnitIndex) -> Requester<'b> {
+    pub(crate) const fn requester<'b>(&self, job: &'b Job, unit: UnitIndex) -> Requester<'b> {
         Requester::at(job, unit, self.now)
     }
 

@@ -30,13 +30,13 @@ pub(super) enum PlacedJobs {
 
 impl Remaining {
     /// Whether the jobs placed in the round admit the unit.
-    pub(super) fn admits(&self, asker: Requester<'_>) -> bool {
+    pub(super) fn admits(&self, requester: Requester<'_>) -> bool {
         match self.newcomers {
             PlacedJobs::Nobody => true,
             PlacedJobs::One { job, exclusive } => {
-                job == asker.job.id || (!exclusive && !asker.is_exclusive())
+                job == requester.job.id || (!exclusive && !requester.is_exclusive())
             }
-            PlacedJobs::Several => !asker.is_exclusive(),
+            PlacedJobs::Several => !requester.is_exclusive(),
         }
     }
 
@@ -50,13 +50,13 @@ impl Remaining {
     }
 
     /// Records that a unit is placed on the host.
-    pub(super) fn enter(&mut self, asker: Requester<'_>) {
+    pub(super) fn enter(&mut self, requester: Requester<'_>) {
         self.newcomers = match self.newcomers {
             PlacedJobs::Nobody => PlacedJobs::One {
-                job: asker.job.id,
-                exclusive: asker.is_exclusive(),
+                job: requester.job.id,
+                exclusive: requester.is_exclusive(),
             },
-            PlacedJobs::One { job, .. } if job != asker.job.id => PlacedJobs::Several,
+            PlacedJobs::One { job, .. } if job != requester.job.id => PlacedJobs::Several,
             known => known,
         };
     }

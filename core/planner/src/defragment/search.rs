@@ -169,7 +169,7 @@ impl Search<'_, '_> {
     /// place come first.
     fn relocate(&self, chosen: &[usize], tasks: &[TaskPlacement]) -> Result<Vec<Move>, usize> {
         let mut fork = self.capacity.free_attempts(&self.named(chosen));
-        fork.commit(fork.asker(self.job, self.unit), tasks);
+        fork.commit(fork.requester(self.job, self.unit), tasks);
         let mut hardest_first = chosen.to_vec();
         hardest_first.sort_by_key(|one| {
             let running = self.order[*one].running;

@@ -57,18 +57,18 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> TurnOutcome<'
             ..nothing
         };
     };
-    let (line, _) = WaitingClass::of(&last.state.queues, job);
+    let (class, _) = WaitingClass::of(&last.state.queues, job);
     let mut round = last.round(now);
     round.fill_vacancies();
     round.place_claimed();
-    let Some(line) = round.order().position(&line) else {
+    let Some(class) = round.order().position(&class) else {
         return nothing;
     };
-    if round.is_done_early(line, job.id) {
+    if round.is_done_early(class, job.id) {
         return nothing;
     }
-    let (blocker, placed) = take_turns(&mut round, job, line);
-    let turn = Turn { job: job.id, line };
+    let (blocker, placed) = take_turns(&mut round, job, class);
+    let turn = Turn { job: job.id, class };
     let waiting = |unit: &UnitIndex| {
         let known = job.unit(*unit);
         let not_before = known.map_or(TimeMs::default(), |known| known.not_before);
@@ -135,7 +135,7 @@ fn dependencies(state: &State, job: &Job) -> Option<Blocker> {
     })
 }
 
-fn take_turns(round: &mut Round<'_>, job: &Job, line: usize) -> (Option<Blocker>, usize) {
+fn take_turns(round: &mut Round<'_>, job: &Job, class: usize) -> (Option<Blocker>, usize) {
     let mut placed = 0;
     while let Some(turn) = round.step() {
         let plan = round.plan();
@@ -149,7 +149,7 @@ fn take_turns(round: &mut Round<'_>, job: &Job, line: usize) -> (Option<Blocker>
             if !round.order().is_head(turn) {
                 return (None, placed);
             }
-        } else if let Some(blocker) = round.closed(line) {
+        } else if let Some(blocker) = round.closed(class) {
             return (Some(blocker.clone()), placed);
         }
     }

@@ -47,7 +47,7 @@ impl Round<'_> {
             let allocation_basis = AllocationBasis::Opportunistic;
             return match self.find_within_limits(job, unit, &allocation_basis) {
                 Ok(tasks) => {
-                    self.give(turn, job, unit, tasks, allocation_basis);
+                    self.propose_placement(turn, job, unit, tasks, allocation_basis);
                     Ok(())
                 }
                 Err(Missing::Allowance(refusal)) => Err(refusal),
@@ -82,7 +82,7 @@ impl Round<'_> {
     ) -> Result<(), Refusal> {
         let amounts = amounts_of(&self.state.hosts, &job.spec, &found.tasks);
         let allowance = self.allowance.for_unit(job, unit);
-        if self.order.line(turn.line).limited
+        if self.order.queued(turn.class).limited
             && let Some(limit) = allowance.reached(&job.spec, &found.allocation_basis, &amounts)
         {
             return Err(Blocker::Limit(Box::new(limit)).into());
@@ -91,10 +91,10 @@ impl Round<'_> {
             victims: found.victims.len() as u64,
             expected_at: None,
         };
-        self.clusters.give(&mut self.capacity, job, unit, &found);
+        self.clusters.commit(&mut self.capacity, job, unit, &found);
         self.plan.steps.extend(found.downgrades);
         if found.is_free {
-            self.give(turn, job, unit, found.tasks, found.allocation_basis);
+            self.propose_placement(turn, job, unit, found.tasks, found.allocation_basis);
             return Ok(());
         }
         let claiming = ClaimSpec {

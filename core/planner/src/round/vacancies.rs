@@ -49,7 +49,7 @@ impl Round<'_> {
             {
                 return;
             }
-            self.allowance.give(&job.spec, allocation_basis, &amounts);
+            self.allowance.charge(&job.spec, allocation_basis, &amounts);
         }
         self.capacity = trial;
         if vacancy.not_before.max(self.state.held_until(job)) > self.now {

@@ -7,7 +7,7 @@ use muster_engine::cells::{Allocation, CellPlacement, Request, serve};
 use muster_model::ids::HostId;
 use muster_model::topology::{CellId, GpuMask, Level};
 
-use crate::vc::ask::Block;
+use crate::vc::cell_request::Block;
 use crate::vc::hosts::Hosts;
 use crate::vc::shared_cells;
 

@@ -8,7 +8,7 @@ use muster_engine::state::Job;
 use muster_model::ids::{HostId, UnitIndex};
 
 use crate::vc::Clusters;
-use crate::vc::ask::CellRequest;
+use crate::vc::cell_request::CellRequest;
 use crate::vc::hosts::PreemptionScope;
 
 impl Clusters<'_> {
@@ -16,7 +16,7 @@ impl Clusters<'_> {
     /// stopped: the search for victims would fail. Guaranteed cells that are not bound yet might be
     /// anywhere.
     pub(super) fn may_find(&self, job: &Job, unit: UnitIndex, force: PreemptionScope) -> bool {
-        let ask = CellRequest::new(job, unit, true);
+        let cell_request = CellRequest::new(job, unit, true);
         let queue: Arc<str> = Arc::from(job.spec.queue.as_str());
         let open = self.open_by_host(
             &queue,
@@ -28,9 +28,10 @@ impl Clusters<'_> {
             .map(|(kind, quota)| u64::from(kind.gpus) * u64::from(quota.owed()))
             .sum();
         if owed > 0 {
-            return owed + open.values().map(|gpus| u64::from(*gpus)).sum::<u64>() >= ask.gpus();
+            return owed + open.values().map(|gpus| u64::from(*gpus)).sum::<u64>()
+                >= cell_request.gpus();
         }
-        let tasks = ask.tasks_by_gpus();
+        let tasks = cell_request.tasks_by_gpus();
         tasks.keys().all(|gpus| {
             let wanted: u64 = tasks.range(gpus..).map(|(_, tasks)| tasks).sum();
             open.values()

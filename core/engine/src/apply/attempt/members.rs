@@ -473,8 +473,8 @@ fn check_swap(state: &State, swap: &MemberSwap) -> Result<Vacancy, Rejection> {
         let until = not_before;
         return Err(refused(format!("its back-off ends at {until}")));
     }
-    let asker = Requester::at(job, unit, state.time);
-    feasibility::check_member(state, asker, attempt, task)
+    let requester = Requester::at(job, unit, state.time);
+    feasibility::check_member(state, requester, attempt, task)
         .map_err(|unfit| infeasible(id, unfit))?;
     cell_binding::check_member(state, job, attempt, task)?;
     let tasks: &[TaskPlacement] = std::slice::from_ref(task);

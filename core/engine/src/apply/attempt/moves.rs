@@ -152,8 +152,8 @@ fn check_move(
         );
         return Err(refuse(detail));
     }
-    let asker = Requester::for_later(job, unit, state.time);
-    feasibility::check(state, asker, &one.tasks, freed)
+    let requester = Requester::for_later(job, unit, state.time);
+    feasibility::check(state, requester, &one.tasks, freed)
         .map_err(|unfit| infeasible(job.id, unfit))?;
     admission::check(
         state,

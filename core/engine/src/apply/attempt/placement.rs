@@ -307,8 +307,8 @@ fn check_hosts(state: &State, placement: &Placement) -> Result<ByHost, Rejection
     let job = state
         .job(placement.job)
         .ok_or(Rejection::UnknownJob(placement.job))?;
-    let asker = Requester::at(job, placement.unit, state.time);
-    feasibility::check(state, asker, &placement.tasks, &Freed::default())
+    let requester = Requester::at(job, placement.unit, state.time);
+    feasibility::check(state, requester, &placement.tasks, &Freed::default())
         .map_err(|unfit| infeasible(placement.job, unfit))
 }
 

@@ -27,8 +27,8 @@ pub fn check_claim(state: &State, claiming: &ClaimSpec) -> Result<BTreeSet<HostI
     };
     check_numbers(state, claiming, job).map_err(refuse)?;
     let freed = freed(state, claiming);
-    let asker = Requester::for_later(job, unit, state.time);
-    let by_host = feasibility::check(state, asker, &claiming.tasks, &freed)
+    let requester = Requester::for_later(job, unit, state.time);
+    let by_host = feasibility::check(state, requester, &claiming.tasks, &freed)
         .map_err(|unfit| infeasible(id, unfit))?;
     let hosts: BTreeSet<HostId> = by_host.into_keys().collect();
     check_rights(state, claiming, job).map_err(refuse)?;
@@ -191,8 +191,8 @@ fn is_needed(state: &State, claiming: &ClaimSpec, victim: UnitId) -> bool {
     };
     let mut freed = freed(state, claiming);
     freed.attempts.remove(&victim);
-    let asker = Requester::for_later(job, claiming.unit, state.time);
-    feasibility::check(state, asker, &claiming.tasks, &freed).is_err()
+    let requester = Requester::for_later(job, claiming.unit, state.time);
+    feasibility::check(state, requester, &claiming.tasks, &freed).is_err()
         || check_admission(state, claiming, job, &freed).is_err()
 }
 

@@ -19,11 +19,11 @@ use muster_model::command::TaskPlacement;
 use muster_model::topology::Level;
 
 use crate::capacity::Capacity;
-use crate::unit::ask::{UnitRequest, task_of};
 use crate::unit::exact::bin::{Bin, Shapes};
 use crate::unit::exact::hosts::Hosts;
 use crate::unit::gang::{GangVariant, subgroups};
 use crate::unit::greedy::{hardest_first, is_shared};
+use crate::unit::request::{UnitRequest, task_of};
 
 /// Maximum number of tasks of a gang in the search.
 const TASKS_MAX: usize = 256;
@@ -68,13 +68,13 @@ pub(super) enum SearchResult {
 /// Searches for room for all parts.
 pub(super) fn search(
     capacity: &Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     way: &GangVariant<'_>,
 ) -> SearchResult {
-    let Some(items) = items(capacity, ask, way) else {
+    let Some(items) = items(capacity, request, way) else {
         return SearchResult::OverBound;
     };
-    let shapes = Shapes::of(ask, way);
+    let shapes = Shapes::of(request, way);
     let mut hosts = Hosts::of(capacity, &shapes, items.len());
     let bins = hosts.bins();
     let mut search = Search {
@@ -90,7 +90,7 @@ pub(super) fn search(
             false => SearchResult::Nothing,
         };
     }
-    match search.tasks(capacity, ask, &mut hosts) {
+    match search.tasks(capacity, request, &mut hosts) {
         Some(tasks) => SearchResult::Room(tasks),
         None => SearchResult::Nothing,
     }
@@ -99,7 +99,7 @@ pub(super) fn search(
 /// Items to place, hardest first; `None` if there are too many.
 fn items(
     capacity: &Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     way: &GangVariant<'_>,
 ) -> Option<Vec<Item>> {
     let host_level = capacity.state().topology.host_level();
@@ -108,8 +108,8 @@ fn items(
         return None;
     }
     let mut items: Vec<Item> = Vec::new();
-    for part in hardest_first(ask, way) {
-        let of_part = &ask.parts[part];
+    for part in hardest_first(request, way) {
+        let of_part = &request.parts[part];
         let shared = of_part.shared.filter(|_| is_shared(of_part, way));
         let level = shared.and_then(|shared| shared.level);
         for (first, size) in subgroups(of_part, way.counts[part]) {
@@ -168,12 +168,12 @@ impl Search<'_> {
     fn tasks(
         &self,
         capacity: &Capacity<'_>,
-        ask: &UnitRequest<'_>,
+        request: &UnitRequest<'_>,
         hosts: &mut Hosts,
     ) -> Option<Vec<TaskPlacement>> {
         let mut tasks = Vec::new();
         for (item, (from, to)) in self.items.iter().zip(&self.moves) {
-            let part = &ask.parts[item.part];
+            let part = &request.parts[item.part];
             let gpus = part.group.resources.gpus as usize;
             let (host, mut positions) = hosts.carry_out(from, to)?;
             let record = capacity.state().host(host)?;

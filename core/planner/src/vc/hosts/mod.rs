@@ -125,7 +125,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         for (piece, (id, gpus)) in pieces {
             if let Some(host) = self.state.host(*id) {
                 let placement = self.placement(host, piece.group, *gpus);
-                after.capacity.commit(self.asker(), &[placement]);
+                after.capacity.commit(self.requester(), &[placement]);
             }
         }
         after
@@ -141,8 +141,8 @@ impl<'r, 'a> Hosts<'r, 'a> {
         }
     }
 
-    pub(super) fn asker(&self) -> Requester<'r> {
-        self.capacity.asker(self.job, self.unit)
+    pub(super) fn requester(&self) -> Requester<'r> {
+        self.capacity.requester(self.job, self.unit)
     }
 
     pub(super) fn tree(&self) -> &'a cells::CellTree {
@@ -250,7 +250,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         group: &TaskGroup,
     ) -> Option<HostId> {
         let class = HostClass::from("");
-        let need = need(self.asker(), position, group, &class);
+        let need = need(self.requester(), position, group, &class);
         let (_, host) = self.capacity.best_fit(need)?;
         self.capacity.take(host, need, 1);
         Some(host)
@@ -260,7 +260,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
     fn take_free(&mut self, host: &Host, offered: GpuMask, piece: &TaskRequest) -> Option<GpuMask> {
         let group = self.job.spec.groups.get(piece.group)?;
         let class = Arc::clone(&piece.gpu_model);
-        let need = need(self.asker(), piece.group, group, &class);
+        let need = need(self.requester(), piece.group, group, &class);
         let named = named(host, group);
         let free = self.capacity.free_on(host, &class).and(offered).and(named);
         if free.count() < piece.gpus {
@@ -275,7 +275,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
             return None;
         }
         let placement = self.placement(host, piece.group, gpus);
-        self.capacity.commit(self.asker(), &[placement]);
+        self.capacity.commit(self.requester(), &[placement]);
         Some(gpus)
     }
 }
@@ -399,13 +399,13 @@ impl Room for Hosts<'_, '_> {
 }
 
 fn need<'n>(
-    asker: Requester<'n>,
+    requester: Requester<'n>,
     position: usize,
     group: &'n TaskGroup,
     class: &'n HostClass,
 ) -> Need<'n> {
     Need {
-        asker,
+        requester,
         group,
         places: group.task_weight(),
         position,

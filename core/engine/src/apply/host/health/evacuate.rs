@@ -120,13 +120,15 @@ fn has_room<'a>(
         cpus_milli: most.cpus_milli.max(held.cpus_milli),
         memory_mib: most.memory_mib.max(held.memory_mib),
     });
-    let asker = Requester::at(job, unit, state.time);
+    let requester = Requester::at(job, unit, state.time);
     let nothing = Freed::default();
     let takes = |host: &Host| {
         host.cpus_milli_free() >= most.cpus_milli
             && host.memory_mib_free() >= most.memory_mib
-            && asker.name_or_probation_misfit(host).is_none()
-            && asker.exclusivity_misfit(state, host, &nothing).is_none()
+            && requester.name_or_probation_misfit(host).is_none()
+            && requester
+                .exclusivity_misfit(state, host, &nothing)
+                .is_none()
     };
     let free = { accepted.iter() }.filter_map(|class| state.index.free.get(*class));
     let hosts = free.flat_map(|hosts| hosts.range((most.gpus, HostId(0))..));
