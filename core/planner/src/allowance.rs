@@ -1,4 +1,4 @@
-//! Remaining allowance of queues and users under their limits within one planning round.
+//! Limit checks of one round: what queues and users may still use under their limits.
 
 use imbl::OrdSet;
 use muster_engine::rights::uncovered;

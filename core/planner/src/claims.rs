@@ -1,5 +1,7 @@
-//! Claims within a round: ready claims are placed first; a unit that found no room may preempt, have others
-//! moved, or reserve.
+//! Claims of a round: resources reserved for units that found no room.
+//!
+//! Units whose claims have become free are placed first. A unit that found no room may preempt others, have
+//! others moved, or reserve room for later.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

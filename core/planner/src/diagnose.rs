@@ -1,4 +1,4 @@
-//! Diagnosis of the placement constraint that blocks a unit from free room.
+//! Diagnosis of a unit that does not fit: the placement constraint without which it would fit now.
 //!
 //! Each constraint is lifted in turn and the unit is placed without it, using the same search. Jobs without
 //! constraints cost nothing extra.

@@ -1,7 +1,7 @@
-//! Order of turns: at every level of the queue tree the child with the smallest share; inside a queue its
-//! configured order.
+//! Hierarchical fair-share order of the waiting jobs: at every level of the queue tree the child with the
+//! smallest share is next; inside a queue the queue's configured order decides.
 //!
-//! Shares follow what the round gives out. Ties go to the head with the higher priority, then to the older
+//! Every placement of the round raises the shares of its queue. Ties go to the head with the higher priority, then to the older
 //! one, so a cluster with one queue is served by priority and age.
 //!
 //! The tree is one vector of nodes, which name each other by position; every set has what is served next as
@@ -10,7 +10,7 @@
 //! ```text
 //! nodes[0] root     children {(rank, 3), (rank, 1)}
 //! nodes[1]   a        children {(rank, 2)}
-//! nodes[2]     x        classes {(head, 7), (head, 4)}    jobs wait in leaves, by waiting class:
+//! nodes[2]     x        classes {(head, 7), (head, 4)}  jobs wait in leaves, by waiting class:
 //! nodes[3]   b        children {(rank, 4)}              classes[7] and classes[4] of the order
 //! nodes[4]     ann      classes {(head, 9)}
 //! ```

@@ -1,4 +1,4 @@
-//! Reasons without their figures, used as labels of metrics.
+//! Pending reasons without their figures, used as metric labels.
 
 use std::collections::BTreeMap;
 

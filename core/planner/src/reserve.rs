@@ -1,4 +1,5 @@
-//! Reservations: room for the head of a queue that waited long enough, where running work ends soonest.
+//! Reservations for backfill: once the head of a queue has waited long enough, room is reserved for it where
+//! running work ends soonest.
 //!
 //! Attempts are assumed to end in the order of their expected ends; the unit is put where it fits first. No
 //! attempt is stopped. Reserved resources are lent only to work whose time limit ends before the expected

@@ -1,4 +1,4 @@
-//! Sequence of rounds in one plan.
+//! Planning loop: runs scheduling rounds until one ends without a preempting claim.
 //!
 //! The decisions after a preempting claim depend on what it changes: rights, usage, free resources. A claim
 //! therefore ends its round, and the next round works on the state as it will be after the steps are

@@ -1,4 +1,4 @@
-//! Running attempts as candidates for preemption or for an expected end.
+//! Running attempts with their expected ends, as the planner considers them for preemption and reservations.
 
 use muster_engine::state::{BasisKind, Job, Running, State};
 use muster_model::spec::TaskGroup;

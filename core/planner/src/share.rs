@@ -1,4 +1,4 @@
-//! Shares of queues and users, which decide the order of turns.
+//! Fair shares: dominant-resource shares of queues and users, which decide whose job is next.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! Suggestions for requests that no host can satisfy: unknown hosts or GPU models, tasks larger than any
+//! Suggestions for corrections of requests that no host can satisfy: unknown hosts or GPU models, tasks larger than any
 //! host.
 
 use std::collections::BTreeSet;

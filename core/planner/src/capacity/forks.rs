@@ -1,4 +1,4 @@
-//! Forks of the capacity that show more or less than is free now.
+//! Hypothetical capacity for trial placements: forks in which more or less is free than now.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Free resources within one planning round: the state's index minus what the round gave out.
+//! Free resources of the cluster within one round: the state's index of free resources minus what the round
+//! has allocated.
 //!
 //! A clone is cheap (the maps share their nodes), so every trial runs on a clone. Three kinds of forks show
 //! more or less than is free now: [`Capacity::free_attempts`] without some attempts and claims,

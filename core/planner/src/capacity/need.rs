@@ -1,4 +1,4 @@
-//! Requirements of one task on its host.
+//! Resource and host requirements of one task.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Allocation of free resources within a round.
+//! Allocation of free resources to tasks within a round.
 
 use muster_engine::feasibility::Requester;
 use muster_model::command::TaskPlacement;

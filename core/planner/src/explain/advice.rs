@@ -1,4 +1,4 @@
-//! Search for the smallest change that lets a job run.
+//! Search for remedies: the smallest change with which a waiting job could start.
 //!
 //! Changes that leave the job as it is come first (time, removed blocks, a raised limit), then changes to
 //! its request, each kind starting from the smallest change. The last resort is named without a trial and

@@ -1,5 +1,5 @@
-//! Forecast of a waiting job's start: planning continues in a fork of the state, in which running work ends
-//! as expected.
+//! Start time estimate of a waiting job, by simulation: planning continues in a fork of the state, in which
+//! running work ends as expected.
 //!
 //! Jobs ahead, limits, cells, claims and preemption count as they would in the leader: every step is
 //! planned and applied in the same way. Events that cannot be foreseen do not occur in the fork: new jobs,

@@ -1,5 +1,4 @@
-//! Explanation of a waiting job: its blocker, the remedy, and its expected start, computed by the planner
-//! on request for one job.
+//! Explanation of one waiting job, on request: its pending reason, a remedy, and its expected start.
 //!
 //! Nothing is guessed. The blocker is the one that the last round of the decision finds in the job's turn;
 //! a remedy is tried out on a fork of the state with the same `apply` and the same rounds, or within the

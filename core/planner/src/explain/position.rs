@@ -1,4 +1,4 @@
-//! Position of a job among the waiting jobs.
+//! Position of a job in its queue.
 
 use muster_engine::state::{Job, State, WaitingClass};
 use serde::{Deserialize, Serialize};

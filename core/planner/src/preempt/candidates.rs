@@ -1,4 +1,4 @@
-//! Attempts that may be stopped for a unit, and the cost of stopping them.
+//! Preemption candidates: running attempts that a unit may preempt, and the cost of stopping each.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};

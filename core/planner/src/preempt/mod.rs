@@ -1,4 +1,4 @@
-//! Preemption: selection of attempts to stop so that a unit with a right to their resources fits.
+//! Preemption: selection of victims, the attempts to stop so that a unit entitled to their resources fits.
 //!
 //! Finding the cheapest set of victims is a knapsack problem. The search proceeds in this order:
 //! 1. [`candidates`]: attempts that the unit has a right to preempt, in ascending order of lost work; in a

@@ -1,4 +1,4 @@
-//! Victims for a single task: it runs on one host, so each host is a small search of its own.
+//! Victim selection for a single task: it runs on one host, so each host is a small search of its own.
 
 use std::collections::BTreeMap;
 

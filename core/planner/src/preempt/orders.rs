@@ -1,4 +1,4 @@
-//! Victims along an order: candidates are freed one after the other until the unit fits, then every
+//! Greedy victim selection: candidates are freed one after the other until the unit fits, then every
 //! unneeded one is restored, most expensive first. The cheaper result of two orders is used (least lost
 //! work first; host by host, cheapest host first): a heuristic.
 

@@ -1,4 +1,4 @@
-//! Comparison of proposals with the cheapest of all sets of victims, on small random cases.
+//! Comparison of the selected victims with the cheapest of all sets of victims, on small random cases.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::io::Write as _;

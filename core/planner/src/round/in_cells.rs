@@ -1,4 +1,4 @@
-//! Placement turn of a unit whose virtual cluster guarantees it cells.
+//! Turn of a unit of a virtual cluster: it is placed in guaranteed cells, or outside if its queue borrows.
 
 use std::sync::Arc;
 

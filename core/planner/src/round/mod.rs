@@ -1,4 +1,7 @@
-//! A planning round: the jobs in order, unit by unit, each placed where there is room.
+//! Scheduling round: one pass over the waiting jobs in fair-share order, which places each unit that fits.
+//!
+//! A unit that finds no room may claim it ([`claims`](crate::claims)), which ends the round. Otherwise it is
+//! refused with a reason; depending on its queue, the jobs behind it are backfilled or wait as well.
 
 mod in_cells;
 mod refusal;

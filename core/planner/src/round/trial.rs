@@ -1,4 +1,4 @@
-//! Trial of a job in its turn, as it is or with another specification.
+//! Dry run of a unit's turn: whether it would be placed, as specified or with a changed specification.
 
 use muster_engine::state::{Job, amounts_of};
 use muster_model::command::AllocationBasis;

@@ -1,4 +1,4 @@
-//! Gang placement: all or nothing, each group on GPUs of one model.
+//! Gang placement: all tasks of a unit or none, each group on GPUs of one model.
 //!
 //! The ways to place the gang are tried in order of preference: with all its preferences, with those that
 //! can be satisfied, with the requirements only. Each way is tried greedily ([`greedy`]) and, where that

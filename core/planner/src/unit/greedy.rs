@@ -1,4 +1,5 @@
-//! Greedy placement: the parts with the largest tasks first, each where it leaves the least.
+//! Greedy gang placement: best fit decreasing, the parts with the largest tasks first, each task where it
+//! leaves the least free.
 //!
 //! It is exact if one kind of resource decides and the sizes of the tasks divide each other (1, 2, 4, 8
 //! GPUs): a task then costs every host the same number of slots for smaller ones, wherever it goes. It is

@@ -1,4 +1,5 @@
-//! New member of a running gang: placed where its group allows it, near the others, by best fit.
+//! Placement of a replacement member of a running gang: where its group allows it, near the others, by best
+//! fit.
 
 use muster_engine::feasibility::{Requester, check_member};
 use muster_engine::state::{Attempt, HostClass, Job, State, TaskRun, Vacancy};

@@ -1,4 +1,4 @@
-//! Placement of the tasks of one unit: an independent task by best fit, a gang all or nothing.
+//! Placement search for one unit on free resources: an independent task by best fit, a gang all or nothing.
 
 mod exact;
 mod gang;

@@ -1,4 +1,4 @@
-//! Request of a unit with its names resolved.
+//! Placement request of a unit: its task groups, with the names of hosts, levels and GPUs resolved.
 
 use std::collections::BTreeSet;
 

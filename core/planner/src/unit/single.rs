@@ -1,4 +1,4 @@
-//! Independent task: best fit over the acceptable models.
+//! Placement of an independent task: best fit over the hosts of all accepted GPU models.
 
 use muster_model::command::TaskPlacement;
 use muster_model::topology::TaskScope;

@@ -1,4 +1,5 @@
-//! Search for the placement with the least lost work, by sparing victims in repeated searches.
+//! Victim selection in virtual clusters: the placement with the least lost work, by sparing victims in
+//! repeated searches.
 //!
 //! The first result is a sufficient fallback. Any cheaper set of victims spares at least one of its
 //! victims; so the search is repeated sparing each of them in turn, cheapest results first, and recursively

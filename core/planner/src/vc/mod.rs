@@ -1,4 +1,4 @@
-//! Placement of units of virtual clusters: by guarantee into cells, else on the resources of others.
+//! Placement of units of virtual clusters in guaranteed cells, with preemption where the guarantee requires it.
 //!
 //! The first of these that succeeds is used:
 //! 1. free room in bound cells, or in cells that can be bound within the quota ([`Clusters::find`]);

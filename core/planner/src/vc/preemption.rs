@@ -1,4 +1,4 @@
-//! Room in cells by preemption.
+//! Preemption for units of virtual clusters: makes room in guaranteed cells.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Upper bound of what a virtual cluster can give a unit with all preemptions: cheap to compute, and
-//! usually less than requested if the cluster is full.
+//! Quick check before a preemption search: an upper bound of the GPUs that a virtual cluster can provide to a
+//! unit with all preemptions. It is cheap to compute, and usually less than requested if the cluster is full.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -44,7 +44,7 @@ pub struct TasksOnHost {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
     /// Jobs with waiting units that wait for no other job and are not suspended, by waiting class
-    /// ([`Line::of`]), in order.
+    /// ([`WaitingClass::of`]), in order.
     pub waiting: OrdMap<WaitingClass, OrdSet<WaitingKey>>,
     /// Total resources of all registered hosts, regardless of their state.
     pub totals: Totals,

@@ -1,4 +1,5 @@
-//! Remaining resources of a host, reduced to what the parts of one gang can distinguish.
+//! Bins of the packing search: the free resources of a host, reduced to what the parts of one gang can
+//! distinguish.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

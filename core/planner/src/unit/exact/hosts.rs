@@ -1,4 +1,4 @@
-//! Hosts represented by the bins.
+//! Assignment of hosts to the bins of the packing search.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

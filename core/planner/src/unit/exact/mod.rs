@@ -1,4 +1,5 @@
-//! Exact placement: a bounded search over kinds of hosts, for gangs that the greedy search has no room for.
+//! Exact gang placement by bin packing: a bounded search over kinds of hosts, for gangs for which the greedy
+//! search finds no room.
 //!
 //! Hosts with the same remaining resources are one [`Bin`] with a count; a task goes to each fitting bin in
 //! turn, and every tried state is remembered by its remaining resources, so neither equal hosts nor equal

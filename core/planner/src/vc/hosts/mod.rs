@@ -1,4 +1,4 @@
-//! Resources that hosts can give to a unit of a virtual cluster: free ones and, by force, those of others.
+//! Resources of hosts available to a unit of a virtual cluster: free ones and, by preemption, those of others.
 
 mod stoppable;
 

@@ -1,4 +1,4 @@
-//! Attempts on a host that may be stopped, and the cost of stopping them.
+//! Preemptible attempts on a host, and the cost of stopping them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
