@@ -477,7 +477,7 @@ fn not_there() -> Option<Exit> {
 }
 
 #[test]
-fn what_is_not_there_is_its_jobs_until_several_users_miss_it_on_a_host() {
+fn a_missing_program_is_the_jobs_fault_until_several_users_miss_files_on_the_host() {
     let mut play = Play::of(&[not_there()]);
     play.history.users_missing = 1;
     assert_eq!(play.summary(), "user 700 none: requeue avoid");

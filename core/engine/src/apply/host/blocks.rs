@@ -31,7 +31,8 @@ impl Step<'_> {
         &mut self,
         request: RequestKey,
         target: &BlockTarget,
-        (block, spares_last): (&Block, bool),
+        block: &Block,
+        spares_last: bool,
     ) -> Result<Answer, Rejection> {
         check_texts(block)?;
         self.once(request, |step| {
@@ -154,7 +155,8 @@ impl Step<'_> {
         &mut self,
         request: RequestKey,
         target: &BlockTarget,
-        (author, planned): (&str, bool),
+        author: &str,
+        planned: bool,
     ) -> Result<Answer, Rejection> {
         require_author(author)?;
         self.once(request, |step| {

@@ -21,7 +21,8 @@ impl Step<'_> {
         &mut self,
         request: RequestKey,
         id: JobId,
-        (author, reason): (&str, &str),
+        author: &str,
+        reason: &str,
     ) -> Result<Answer, Rejection> {
         check_texts(author, reason)?;
         self.once(request, |step| {
@@ -39,7 +40,8 @@ impl Step<'_> {
         &mut self,
         request: RequestKey,
         id: JobId,
-        (author, reason): (&str, &str),
+        author: &str,
+        reason: &str,
     ) -> Result<Answer, Rejection> {
         check_texts(author, reason)?;
         self.once(request, |step| {

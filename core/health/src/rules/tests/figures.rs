@@ -73,7 +73,7 @@ fn a_figure_may_be_another_one() {
 }
 
 #[test]
-fn what_the_state_cannot_count_is_refused_with_the_way_out() {
+fn conditions_that_the_state_cannot_count_are_rejected_with_a_suggestion() {
     for (id, from, to, message) in [
         (
             XID_REPEAT,

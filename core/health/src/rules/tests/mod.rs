@@ -218,7 +218,7 @@ fn mistake(text: &str) -> String {
 }
 
 #[test]
-fn what_codes_mean_is_part_of_the_file_and_its_mistakes_are_named() {
+fn error_code_tables_are_part_of_the_rule_file_and_their_mistakes_are_named() {
     let whole = |codes: &str| format!("format = 1\n[codes]\n{codes}");
     let row = "\"79 fatal hw kill reboot host infra - - gone\"";
     let lists = |xids: &str| whole(&format!("xids = [{xids}]\nsxids = []\nlinks = []\n"));

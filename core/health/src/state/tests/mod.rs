@@ -1064,7 +1064,7 @@ fn failures_attributed_to_the_site_do_not_count_against_hosts() {
 }
 
 #[test]
-fn what_users_miss_on_a_host_is_remembered_for_a_day_and_taken_back_with_their_jobs() {
+fn missing_files_count_against_a_host_for_a_day_or_until_their_jobs_are_cleared() {
     let mut site = Site::new();
     let missing = |job: u64, user: &str, at: u64| {
         FailedEnd::missing_file(TimeMs(at), JobId(job), user, HostId(10))

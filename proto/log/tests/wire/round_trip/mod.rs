@@ -74,7 +74,7 @@ proptest! {
         outcomes in prop::collection::vec(strategies::outcome(), 0..32),
         defaults in prop::option::of(strategies::defaults()),
     ) {
-        let state = story(&commands, (jobs, defaults), outcomes);
+        let state = story(&commands, &jobs, defaults, outcomes);
         let mut bytes = Vec::new();
         write_state(&state, &mut bytes).unwrap();
         let read = read_state(&mut bytes.as_slice()).unwrap();
@@ -99,7 +99,8 @@ proptest! {
 /// commands, most of which are rejected.
 fn story(
     commands: &[Command],
-    (jobs, defaults): (Vec<Command>, Option<JobDefaults>),
+    jobs: &[Command],
+    defaults: Option<JobDefaults>,
     outcomes: Vec<TaskOutcome>,
 ) -> State {
     let mut state = State::default();
@@ -124,7 +125,7 @@ fn story(
     for number in 0..4 {
         step(&mut state, &strategies::join(leader, number));
     }
-    for job in &jobs {
+    for job in jobs {
         step(&mut state, job);
     }
     for decision in plan(&state, state.time, Budget::default()).steps {
