@@ -128,8 +128,8 @@ impl Plan {
 /// the same hosts. A job that the cluster could never hold, or whose back-off is not over, holds up no
 /// other job. The units of an array are placed one by one, a gang all or nothing.
 ///
-/// The cost depends on the number of placements and waiting classes ([`muster_engine::state::WaitingClass`]), not
-/// on the number of hosts or jobs.
+/// The cost depends on the number of placements and waiting classes
+/// ([`WaitingClass`](muster_engine::state::WaitingClass)), not on the number of hosts or jobs.
 #[must_use]
 pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
     rounds::run(state, now, budget)

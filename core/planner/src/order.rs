@@ -1,8 +1,8 @@
 //! Hierarchical fair-share order of the waiting jobs: at every level of the queue tree the child with the
 //! smallest share is next; inside a queue the queue's configured order decides.
 //!
-//! Every placement of the round raises the shares of its queue. Ties go to the head with the higher priority, then to the older
-//! one, so a cluster with one queue is served by priority and age.
+//! Every placement of the round raises the share of its queue. Ties go to the head with the higher priority,
+//! then to the older one, so a cluster with one queue is served by priority and age.
 //!
 //! The tree is one vector of nodes, which name each other by position; every set has what is served next as
 //! its first entry. For the queues `a` with a child `x`, and `b` in fair order with the user `ann`:

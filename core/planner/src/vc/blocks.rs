@@ -1,5 +1,5 @@
-//! Placement of subgroups that share cells: each goes whole into one cell of its level, and cells are tried one after
-//! the other until all have theirs.
+//! Placement of subgroups that share cells: each goes whole into one cell of its level, and cells are tried
+//! one after the other until all have theirs.
 
 use std::collections::BTreeSet;
 
