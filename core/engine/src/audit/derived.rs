@@ -166,7 +166,10 @@ fn check_attempts(state: &State, report: &mut Report) {
                 (None, AllocationBasis::Share) => BasisKind::Share,
                 (None, AllocationBasis::Cells(_)) => BasisKind::Cells,
             };
-            let own = { unit.checkpoints.iter() }.filter(|kept| kept.epoch == attempt.epoch);
+            let own = unit
+                .checkpoints
+                .iter()
+                .filter(|kept| kept.epoch == attempt.epoch);
             let saved = own.map(|kept| kept.committed_at).max();
             let since = attempt.running_at.map_or(TimeMs(u64::MAX), |began| {
                 saved.map_or(began, |saved| saved.max(began))

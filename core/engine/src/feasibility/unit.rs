@@ -176,8 +176,9 @@ fn check_shared(
     placed: &[(&TaskPlacement, GpuMask)],
 ) -> Result<(), Unfit> {
     let topology = &state.topology;
-    let is_around_hosts =
-        { topology.level(&within.level) }.is_some_and(|level| level <= topology.host_level());
+    let is_around_hosts = topology
+        .level(&within.level)
+        .is_some_and(|level| level <= topology.host_level());
     // A single task satisfies this even on a host that lies in no cell.
     if is_around_hosts && placed.len() <= 1 {
         return Ok(());

@@ -299,7 +299,10 @@ fn random_sequences_reach_every_end() {
         let (time, command) = draw_command(&state, entropy);
         let before = state.revision;
         apply(&mut state, time, &command);
-        let new_events = { state.events.after(before) }.expect("they have just been emitted");
+        let new_events = state
+            .events
+            .after(before)
+            .expect("they have just been emitted");
         for event in new_events.flat_map(|(_, events)| events.iter()) {
             let text = format!("{:?}", event.kind);
             let name = text.split([' ', '{']).next().unwrap_or_default().to_owned();

@@ -19,7 +19,8 @@ use muster_planner::{Budget, plan};
 /// A host of eight GPUs whose worker reports these cells around it.
 fn host(number: u32, above: &[(&str, &str)]) -> HostRegistration {
     let mut host = host_of_model(number, 8, "H100");
-    host.reported.above = { above.iter() }
+    host.reported.above = above
+        .iter()
         .map(|(level, name)| NamedCell {
             level: (*level).to_owned(),
             name: (*name).to_owned(),
@@ -32,7 +33,9 @@ fn host(number: u32, above: &[(&str, &str)]) -> HostRegistration {
 fn with_switches(mut host: HostRegistration) -> HostRegistration {
     host.reported = ReportedTopology {
         inside: vec!["socket".to_owned(), "switch".to_owned()],
-        gpus: { host.gpus.iter() }
+        gpus: host
+            .gpus
+            .iter()
             .map(|gpu| ReportedGpu {
                 uuid: gpu.uuid,
                 pci_address: String::new(),

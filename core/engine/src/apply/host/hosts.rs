@@ -44,8 +44,10 @@ impl Step<'_> {
         }
         self.check_gpus(known, registration)?;
         let id = known.unwrap_or_else(|| self.add_host(registration));
-        let has_booted =
-            { self.state.host(id) }.is_some_and(|host| host.boot_id != registration.boot_id);
+        let has_booted = self
+            .state
+            .host(id)
+            .is_some_and(|host| host.boot_id != registration.boot_id);
         self.update_host(id, known.is_none(), registration);
         if has_booted {
             self.note_reboot(id);

@@ -115,7 +115,9 @@ impl Step<'_> {
     fn note_pauses(&mut self, id: JobId) {
         let now = self.state.time;
         let job = self.job_mut(id);
-        let pauses: Vec<_> = { job.units.iter() }
+        let pauses: Vec<_> = job
+            .units
+            .iter()
             .filter_map(|(unit, known)| {
                 Some((*unit, known.attempt.as_ref()?.open_pause(job, now)?))
             })

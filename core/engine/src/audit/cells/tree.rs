@@ -99,7 +99,7 @@ fn host_cell<'a>(
     for (depth, gpus) in groups.collect::<Vec<_>>().into_iter().rev() {
         let is_inside = |cell: &Cell<'_>| cell.gpus.keys().all(|(_, gpu)| gpus.contains(gpu));
         let (children, others) = cells.into_iter().partition(is_inside);
-        let mask = { gpus.iter() }.fold(GpuMask::default(), |mask, position| {
+        let mask = gpus.iter().fold(GpuMask::default(), |mask, position| {
             mask.or(GpuMask::one(*position))
         });
         let level = host_level + 1 + depth;

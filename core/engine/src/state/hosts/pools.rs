@@ -115,8 +115,14 @@ impl Pools {
     #[must_use]
     pub fn view(state: &State, host: &Host, about: &Component) -> PoolView {
         let pools = &state.index.pools;
-        let own = { pools.hosts.get(&host.id) }.expect("every host of the state is counted");
-        let sum = { pools.sums.get(&own.pool) }.expect("a pool with a host has a sum");
+        let own = pools
+            .hosts
+            .get(&host.id)
+            .expect("every host of the state is counted");
+        let sum = pools
+            .sums
+            .get(&own.pool)
+            .expect("a pool with a host has a sum");
         let mut view = *sum;
         own.out.take_from(&mut view);
         OutOfPlacement::of(host, &state.health, &state.health_rules.set, Some(about))
@@ -138,7 +144,10 @@ impl Contribution {
     fn of(host: &Host, health: &HealthState, rules: &RuleSet) -> Self {
         Self {
             pool: Arc::from(pool_of(host)),
-            driver: { host.labels.get(DRIVER_LABEL) }.map(|driver| Arc::from(driver.as_str())),
+            driver: host
+                .labels
+                .get(DRIVER_LABEL)
+                .map(|driver| Arc::from(driver.as_str())),
             gpus: size(host.gpus.len()),
             is_in_service: host.accepts_work(),
             is_in_repair: health.phase(&Component::Host(host.id)) == Phase::Repairing,

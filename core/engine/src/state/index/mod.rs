@@ -145,7 +145,10 @@ impl HostEntries {
         if host.accepts_work() {
             entries.count_free(host);
         }
-        let unfit = { host.gpus.iter() }.filter(|gpu| gpu.health != GpuHealth::Healthy);
+        let unfit = host
+            .gpus
+            .iter()
+            .filter(|gpu| gpu.health != GpuHealth::Healthy);
         entries.unfit_gpus = u32::try_from(unfit.count()).unwrap_or(u32::MAX);
         entries.claims = host
             .claims

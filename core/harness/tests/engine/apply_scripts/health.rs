@@ -98,7 +98,7 @@ impl Runner {
             "restarted" => {
                 let (host, rule) = (HostId(args.positional()?), args.positional()?);
                 let orders = self.cluster.state.health.orders(host, std::iter::empty());
-                let since = { orders.into_iter() }.find(|order| order.rule == rule);
+                let since = orders.into_iter().find(|order| order.rule == rule);
                 HealthCommand::Restarted {
                     leader,
                     host,

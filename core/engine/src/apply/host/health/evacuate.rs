@@ -130,7 +130,9 @@ fn has_room<'a>(
                 .exclusivity_misfit(state, host, &nothing)
                 .is_none()
     };
-    let free = { accepted.iter() }.filter_map(|class| state.index.free.get(*class));
+    let free = accepted
+        .iter()
+        .filter_map(|class| state.index.free.get(*class));
     let hosts = free.flat_map(|hosts| hosts.range((most.gpus, HostId(0))..));
     let hosts = hosts.filter_map(|(_, host)| state.host(*host));
     let roomy = hosts.filter(|host| takes(host)).take(by_host.len());

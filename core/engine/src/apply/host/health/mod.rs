@@ -117,7 +117,7 @@ impl Step<'_> {
                 self.aggregate_over_rack(&rules, id, &finding);
             }
         }
-        let newest = { findings.iter() }.map(|it| it.sequence).max();
+        let newest = findings.iter().map(|it| it.sequence).max();
         self.state
             .health
             .mark_applied(id, incarnation, newest.unwrap_or_default());
@@ -178,8 +178,11 @@ impl Step<'_> {
         let host = self
             .host_of(component)
             .ok_or_else(|| Rejection::UnknownComponent(component.to_string()))?;
-        let is_meant =
-            { self.state.health.condition(component) }.is_some_and(|it| it.since == since);
+        let is_meant = self
+            .state
+            .health
+            .condition(component)
+            .is_some_and(|it| it.since == since);
         if !is_meant {
             return Err(Rejection::HealthWork {
                 component: component.to_string(),
