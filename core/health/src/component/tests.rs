@@ -509,11 +509,11 @@ fn the_memory_of_a_component_is_bounded() {
 fn a_reboot_that_did_not_help_twice_is_not_tried_again() {
     let mut repairs = Repairs::default();
     let day = |days: u64| TimeMs(days * DAY_MS);
-    let patience = RecoveryLimits {
+    let recovery_limits = RecoveryLimits {
         repairs_max: 5,
         ..RecoveryLimits::default()
     };
-    let next = |repairs: &Repairs, now, wanted| repairs.next(now, wanted, patience);
+    let next = |repairs: &Repairs, now, wanted| repairs.next(now, wanted, recovery_limits);
     for at in [0, 1] {
         assert_eq!(
             next(&repairs, day(at), DeviceAction::Reboot),

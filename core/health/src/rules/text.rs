@@ -101,9 +101,9 @@ fn is_name(text: &str) -> bool {
 
 fn not_understood(line: usize, text: &str) -> RuleError {
     let shown: String = text.chars().take(60).collect();
-    let way_out =
+    let remedy =
         "write `[rule_name]` or `field = \"text\"`, with names of small letters, digits and `_`";
-    RuleError::at(line, format!("`{shown}` is not understood"), way_out)
+    RuleError::at(line, format!("`{shown}` is not understood"), remedy)
 }
 
 /// A line's text before its comment.
@@ -143,8 +143,8 @@ impl Strings {
 
 fn read_value(line: usize, text: &str) -> Result<Value, RuleError> {
     let wrong = || {
-        let way_out = "write \"text\", a whole number, or [\"text\", \"text\"]";
-        RuleError::at(line, format!("`{text}` is no value"), way_out)
+        let remedy = "write \"text\", a whole number, or [\"text\", \"text\"]";
+        RuleError::at(line, format!("`{text}` is no value"), remedy)
     };
     if text.starts_with('"') {
         let (value, rest) = read_string(text).ok_or_else(wrong)?;

@@ -68,20 +68,20 @@ struct Search<'s, 'a> {
     state: &'s State,
     job: &'s Job,
     met: &'s TurnOutcome<'a>,
-    patience: &'s SearchBudget<'s>,
+    budget: &'s SearchBudget<'s>,
 }
 
 pub(super) fn find(
     state: &State,
     job: &Job,
     met: &TurnOutcome<'_>,
-    patience: &SearchBudget<'_>,
+    budget: &SearchBudget<'_>,
 ) -> Option<Advice> {
     let search = Search {
         state,
         job,
         met,
-        patience,
+        budget,
     };
     let wait = |until: TimeMs| Remedy::Wait { until };
     match met.blocker.as_ref()? {
@@ -130,13 +130,13 @@ impl Search<'_, '_> {
     fn fits(self, job: &Job) -> bool {
         let round = self.met.round.as_ref();
         round.is_some_and(|(round, turn, unit)| {
-            self.patience.try_spend() && round.finds_room(*turn, job, *unit)
+            self.budget.try_spend() && round.finds_room(*turn, job, *unit)
         })
     }
 
     /// Whether the job could proceed in another state.
     fn is_helped(self, fork: &State) -> bool {
-        self.patience.try_spend() && helps(fork, self.job, self.met)
+        self.budget.try_spend() && helps(fork, self.job, self.met)
     }
 
     fn change(self, change: Change) -> Option<Advice> {

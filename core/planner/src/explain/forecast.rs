@@ -55,7 +55,7 @@ pub(super) fn start(
     state: &State,
     job: &Job,
     met: &TurnOutcome<'_>,
-    patience: &SearchBudget<'_>,
+    budget: &SearchBudget<'_>,
 ) -> Option<Start> {
     let now = met.now.max(state.time);
     match &met.blocker {
@@ -79,7 +79,7 @@ pub(super) fn start(
             at: (*at).max(now),
             basis: Basis::Reserved,
         }),
-        Some(_) => Forecast::new(state, now).run(job.id, patience),
+        Some(_) => Forecast::new(state, now).run(job.id, budget),
     }
 }
 
@@ -118,9 +118,9 @@ impl Forecast {
         }
     }
 
-    fn run(mut self, job: JobId, patience: &SearchBudget<'_>) -> Option<Start> {
+    fn run(mut self, job: JobId, budget: &SearchBudget<'_>) -> Option<Start> {
         for _ in 0..ROUNDS_MAX {
-            if !patience.try_spend() {
+            if !budget.try_spend() {
                 return None;
             }
             let plan = plan(&self.state, self.now, Budget::default());

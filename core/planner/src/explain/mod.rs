@@ -75,16 +75,16 @@ pub fn explain_while(
     now: TimeMs,
     lasts: &dyn Fn() -> bool,
 ) -> Option<Explanation> {
-    let patience = SearchBudget::new(lasts);
+    let budget = SearchBudget::new(lasts);
     let seen = at(state, now);
     let job = seen.job(job)?;
     let last = rounds::last(&seen, now);
     let met = turn::of(&last, job, now);
     let then = last.state.job(job.id).map_or(job, |then| then);
-    let advice = advice::find(&seen, then, &met, &patience);
+    let advice = advice::find(&seen, then, &met, &budget);
     let waits = job.counts.waiting > 0;
     let start = waits
-        .then(|| forecast::start(&seen, job, &met, &patience))
+        .then(|| forecast::start(&seen, job, &met, &budget))
         .flatten();
     let is_cluster = seen
         .queues
@@ -101,7 +101,7 @@ pub fn explain_while(
         cells_missing: allocation.map_or_else(Vec::new, |cells| cells.shortages()),
         remedy_is_enough: advice.as_ref().is_some_and(|advice| advice.is_enough),
         remedy: advice.map(|advice| advice.remedy),
-        is_cut_short: patience.has_ended(),
+        is_cut_short: budget.has_ended(),
     })
 }
 

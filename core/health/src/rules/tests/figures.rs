@@ -34,7 +34,7 @@ fn the_shipped_file_has_the_expected_figures() {
         reboots_max,
         reboots_span_ms,
         ..
-    } = set.patience;
+    } = set.recovery_limits;
     assert_eq!((repairs_max, repairs_span_ms), (5, 7 * DAY_MS));
     assert_eq!((reboots_max, reboots_span_ms), (2, 3 * DAY_MS));
 }
@@ -57,17 +57,17 @@ fn a_figure_may_be_another_one() {
     let score = RuleSet::edited(LEMON, "score_milli >= 3000", "score_milli > 4500");
     assert_eq!(score.lemon_milli(), 4_501);
     let repairs = |from: &str, to: &str| {
-        let patience = RuleSet::edited(REMEDIATIONS, from, to).patience;
-        (patience.repairs_max, patience.repairs_span_ms)
+        let recovery_limits = RuleSet::edited(REMEDIATIONS, from, to).recovery_limits;
+        (recovery_limits.repairs_max, recovery_limits.repairs_span_ms)
     };
     assert_eq!(repairs("5 in 7d", "3 in 2d"), (3, 2 * DAY_MS));
     assert_eq!(repairs("\"enforce\"", "\"observe\"").0, u32::MAX);
     let text = RuleSet::SHIPPED_TEXT
         .replace("reboots_max = 2", "reboots_max = 4")
         .replace("reboots_span_s = 259200", "reboots_span_s = 60");
-    let patience = RuleSet::parse(&text).expect("it parses").patience;
+    let recovery_limits = RuleSet::parse(&text).expect("it parses").recovery_limits;
     assert_eq!(
-        (patience.reboots_max, patience.reboots_span_ms),
+        (recovery_limits.reboots_max, recovery_limits.reboots_span_ms),
         (4, 60 * SECOND_MS)
     );
 }

@@ -583,8 +583,8 @@ fn a_dry_run_counts_occurrences_over_the_history() {
 fn the_shipped_rules_may_have_other_spans() {
     let short = RuleSet::parse(&RuleSet::shipped_text_with(3, 5)).expect("it parses");
     let spans = (
-        short.patience.first_wait_ms,
-        short.patience.first_probation_ms,
+        short.recovery_limits.first_wait_ms,
+        short.recovery_limits.first_probation_ms,
     );
     assert_eq!(spans, (3_000, 5_000));
     let shipped = shipped();
