@@ -134,7 +134,7 @@ fn assert_message<T: Message + Default + PartialEq>(name: &str, message: &T) {
 }
 
 #[test]
-fn small_records() {
+fn small_records_keep_their_bytes() {
     assert_framed("vote", &convert::vote_to_proto(&vote()));
     let id = Some(convert::log_id_to_proto(&log_id()));
     assert_framed("committed", &proto::Committed { id });
@@ -153,7 +153,7 @@ fn small_records() {
 }
 
 #[test]
-fn log_records() {
+fn log_records_keep_their_bytes() {
     let samples = [
         ("entry_blank", entry(EntryPayload::Blank)),
         ("entry_batch", entry(EntryPayload::Normal(batch()))),

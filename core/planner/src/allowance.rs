@@ -236,7 +236,7 @@ mod tests {
 
     /// `validate` does not bound memory, so a log may hold such jobs.
     #[test]
-    fn a_gang_that_wants_more_memory_than_a_number_holds_is_planned_for() {
+    fn a_gang_whose_total_memory_overflows_is_planned_for() {
         let mut cluster = Cluster::with_hosts(2, 8);
         let limit = Limits {
             memory_mib: Some(u64::MAX - 1),

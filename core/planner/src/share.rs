@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn past_use_counts_in_addition_to_held_resources() {
+    fn past_usage_counts_in_addition_to_held_resources() {
         let greedy = Holding {
             past_gpus_milli: 20_000,
             ..holding(10, 0)

@@ -227,7 +227,7 @@ proptest! {
     })]
 
     #[test]
-    fn any_sequence_keeps_the_state_sound(draws in vec(any::<u64>(), 1..200)) {
+    fn any_sequence_of_commands_keeps_the_state_consistent(draws in vec(any::<u64>(), 1..200)) {
         let mut state = State::default();
         let mut model = Model::default();
         for entropy in draws {
@@ -285,7 +285,7 @@ proptest! {
 }
 
 #[test]
-fn random_sequences_reach_every_end() {
+fn random_sequences_of_commands_reach_every_kind_of_end() {
     const COMMANDS: u64 = 200_000;
     /// A cluster with many permanent faults does little that is new.
     const COMMANDS_PER_CLUSTER: u64 = 20_000;

@@ -257,7 +257,7 @@ fn is_moved_beside(signal: &str) -> bool {
 }
 
 #[test]
-fn whose_task_cannot_be_killed_is_not_moved() {
+fn an_attempt_with_an_unkillable_task_is_not_moved() {
     assert!(is_moved_beside("xid-48"));
     assert!(!is_moved_beside(GpuHealth::TASK_STUCK));
 }

@@ -722,7 +722,7 @@ fn the_history_rule_sets_the_number_of_jobs_and_the_window_that_blame_a_gpu() {
 }
 
 #[test]
-fn a_certain_users_error_is_not_laid_on_a_gpu_with_a_past() {
+fn a_certain_user_error_is_not_attributed_to_a_gpu_with_earlier_failures() {
     let mut play = Play::of(&[code(1, "KeyError: 'a'")]);
     play.history
         .gpus
@@ -741,7 +741,7 @@ fn an_image_that_fails_for_many_is_software() {
 }
 
 #[test]
-fn losses_that_are_no_numbers_on_one_gpu_make_it_suspect() {
+fn nan_losses_on_one_gpu_make_it_suspect() {
     let mut play = Play::of(&[code(1, "ValueError: loss is nan")]);
     let wrong = |job, user| UnexplainedFailure {
         cause: Some(muster_model::evidence::Cause::Numbers),

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_is_kept_keeps_its_place() {
+    fn an_absent_gpu_that_is_kept_keeps_its_location() {
         let mut now = tree();
         now.gpus.remove(0);
         let kept = now

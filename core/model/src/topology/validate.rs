@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_of_more_cells_than_there_can_be_is_refused_at_once() {
+    fn a_host_shape_with_too_many_cells_is_refused_quickly() {
         let group = CellGroup {
             level: "pair".to_owned(),
             gpus: vec![0, 1],

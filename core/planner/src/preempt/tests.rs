@@ -147,7 +147,7 @@ fn compare(seed: u64, look: impl FnOnce(&Capacity<'_>, Claimant<'_>, Option<Cost
 }
 
 #[test]
-fn few_candidates_give_the_cheapest_victims_whenever_there_are_any() {
+fn with_few_candidates_the_cheapest_victims_are_found() {
     let mut found = 0;
     for seed in 0..1_500 {
         compare(seed, |capacity, wanting, best| {
@@ -252,7 +252,7 @@ fn is_victim_beside(signal: &str) -> bool {
 }
 
 #[test]
-fn whose_task_cannot_be_killed_is_not_stopped_again() {
+fn an_attempt_with_an_unkillable_task_is_not_preempted() {
     assert!(is_victim_beside("xid-48"));
     assert!(!is_victim_beside(GpuHealth::TASK_STUCK));
 }

@@ -41,7 +41,7 @@ fn the_shipped_file_has_the_expected_figures() {
 
 /// Also in the form of older files: without a span, the default applies.
 #[test]
-fn a_figure_may_be_another_one() {
+fn a_site_may_change_the_figures_of_a_rule() {
     let of = |id: &str, from: &str, to: &str| RuleSet::edited(id, from, to).often(id);
     let bursts = "bursts >= 1, 5 in 24h";
     assert_eq!(
@@ -155,7 +155,7 @@ fn conditions_that_the_state_cannot_count_are_rejected_with_a_suggestion() {
 }
 
 #[test]
-fn the_rails_are_the_files() {
+fn the_file_sets_the_guard_rails() {
     let of = |from: &str, to: &str| {
         RuleSet::parse(&RuleSet::edited_text("rails", from, to)).map(|set| set.rails)
     };
