@@ -177,7 +177,7 @@ fn log_records_keep_their_bytes() {
 }
 
 #[test]
-fn requests() {
+fn requests_keep_their_bytes() {
     let vote = Some(convert::vote_to_proto(&vote()));
     let last = Some(convert::log_id_to_proto(&log_id()));
     let vote_request = proto::VoteRequest {
@@ -239,7 +239,7 @@ fn requests() {
 }
 
 #[test]
-fn responses() {
+fn responses_keep_their_bytes() {
     use proto::append_response::Result as Appended;
     let vote = Some(convert::vote_to_proto(&vote()));
     let last = convert::log_id_to_proto(&log_id());
