@@ -79,7 +79,10 @@ fn propose_on(
         .iter()
         .filter(|(_, running)| useful.has(state, running))
         .collect();
-    let named: Vec<Victim> = ending.iter().map(|(_, running)| running.named()).collect();
+    let named: Vec<Victim> = ending
+        .iter()
+        .map(|(_, running)| running.as_victim())
+        .collect();
     let (count, tasks) = smallest_prefix::smallest(capacity, &named, |fork, _| {
         let placed = unit::place_unborrowed(fork, job, unit).ok()?;
         Some(placed.tasks).filter(|tasks| is_allowed(tasks))

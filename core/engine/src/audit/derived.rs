@@ -96,8 +96,8 @@ fn expected_offers(host: &Host) -> BTreeMap<(String, HostId), u32> {
 /// Checks that exactly the jobs with waiting units are indexed for the planner.
 fn check_waiting(state: &State, report: &mut Report) {
     let mut seen: BTreeMap<_, usize> = BTreeMap::new();
-    for (line, jobs) in &state.index.waiting {
-        let queue = &line.queue;
+    for (class, jobs) in &state.index.waiting {
+        let queue = &class.queue;
         for (_, job) in jobs {
             *seen.entry(*job).or_default() += 1;
             let right = state

@@ -271,7 +271,7 @@ impl Draw<'_> {
             let mover = Running::of(self.state, *id)?;
             may_move(self.state, &config, mover).ok()?;
             let tasks = onto(record, unit, &places(mover.attempt))?;
-            Some((mover.named(), tasks))
+            Some((mover.as_victim(), tasks))
         });
         let movers: Vec<_> = movers.collect();
         let (victim, tasks) = self.pick(movers)?;

@@ -89,7 +89,9 @@ impl Search<'_, '_> {
     }
 
     fn named(&self, chosen: &[usize]) -> Vec<Victim> {
-        let named = chosen.iter().map(|one| self.order[*one].running.named());
+        let named = chosen
+            .iter()
+            .map(|one| self.order[*one].running.as_victim());
         named.collect()
     }
 
@@ -187,7 +189,7 @@ impl Search<'_, '_> {
                 return Err(one);
             }
             moves.push(Move {
-                attempt: running.named(),
+                attempt: running.as_victim(),
                 tasks: Arc::from(placed.tasks),
             });
         }

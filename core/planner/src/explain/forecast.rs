@@ -220,7 +220,7 @@ fn ending(state: &State, running: &Running<'_>, now: TimeMs) -> Option<Ending> {
     let is_usable = end.is_known || now.since(since) >= AGE_MS_MIN;
     is_usable.then_some(Ending {
         at: end.at,
-        attempt: running.named(),
+        attempt: running.as_victim(),
         is_known: end.is_known,
     })
 }

@@ -125,7 +125,7 @@ pub(super) fn propose(
 /// Free resources plus those of attempts that are being stopped.
 fn coming_free<'a>(capacity: &Capacity<'a>) -> Capacity<'a> {
     let stopping = stopping(capacity.state());
-    let named: Vec<Victim> = stopping.map(|running| running.named()).collect();
+    let named: Vec<Victim> = stopping.map(|running| running.as_victim()).collect();
     capacity.free_attempts(&named)
 }
 
@@ -284,7 +284,7 @@ impl<'a> Search<'_, 'a> {
             return None;
         }
         let grace_ms = victims.iter().map(|one| one.running.job.spec.stop_grace_ms);
-        let mut named: Vec<Victim> = victims.iter().map(|one| one.running.named()).collect();
+        let mut named: Vec<Victim> = victims.iter().map(|one| one.running.as_victim()).collect();
         named.sort_unstable();
         Some(Preemption {
             tasks,
@@ -303,5 +303,8 @@ fn subject<'a>(running: &Running<'a>) -> Subject<'a> {
 
 /// The candidates as commands name them.
 fn victims_of(candidates: &[&Candidate<'_>]) -> Vec<Victim> {
-    candidates.iter().map(|one| one.running.named()).collect()
+    candidates
+        .iter()
+        .map(|one| one.running.as_victim())
+        .collect()
 }

@@ -60,8 +60,8 @@ impl<'a> Search<'_, 'a> {
         let mut chosen = self.sparing_idle(Chosen { victims, tasks });
         let tries_max = FREED_AGAIN_MAX / chosen.victims.len().max(1);
         for spared in dearest_first.into_iter().take(tries_max) {
-            let spared = spared.running.named();
-            let fewer = self.sparing(&chosen, |victim| victim.running.named() == spared);
+            let spared = spared.running.as_victim();
+            let fewer = self.sparing(&chosen, |victim| victim.running.as_victim() == spared);
             if let Some(fewer) = fewer {
                 // The unit may go elsewhere now: others may have become idle.
                 chosen = self.sparing_idle(fewer);

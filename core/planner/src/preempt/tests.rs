@@ -103,7 +103,7 @@ fn brute_force(capacity: &Capacity<'_>, wanting: Claimant<'_>) -> Option<Cost> {
             .filter(|(position, _)| set & (1 << position) != 0)
             .map(|(_, running)| running)
             .collect();
-        let named: Vec<Victim> = victims.iter().map(|victim| victim.named()).collect();
+        let named: Vec<Victim> = victims.iter().map(|victim| victim.as_victim()).collect();
         let mut fork = capacity.free_attempts(&named);
         let Ok(placed) = unit::place_unborrowed(&mut fork, wanting.job, wanting.unit) else {
             continue;

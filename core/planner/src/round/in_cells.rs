@@ -38,8 +38,8 @@ impl Round<'_> {
             return Err(reserved(claim).into());
         }
         let barred = self.barred.contains(&UnitId::new(job.id, unit));
-        let by_force = self.clusters.find_by_preemption(&self.capacity, job, unit);
-        if let Some(found) = by_force.filter(|found| found.is_free || !barred) {
+        let by_preemption = self.clusters.find_by_preemption(&self.capacity, job, unit);
+        if let Some(found) = by_preemption.filter(|found| found.is_free || !barred) {
             return self.take_cells(turn, job, unit, found);
         }
         let queue = self.state.queues.get(job.spec.queue.as_str());

@@ -201,20 +201,20 @@ impl<'a> Clusters<'a> {
         allocation
     }
 
-    /// Finds room in cells of an allocation on the given hosts, for all tasks, else for the minimum; by
-    /// force where the least work is lost.
+    /// Finds room in cells of an allocation on the given hosts, for all tasks, else for the minimum; with
+    /// preemption, where the least work is lost.
     fn find_in(
         &self,
         allocation: &Allocation,
         capacity: &Capacity<'a>,
-        force: PreemptionScope,
+        scope: PreemptionScope,
         job: &Job,
         unit: UnitIndex,
     ) -> Option<ClusterPlacement> {
-        let hosts = Hosts::new(self.state, capacity, job, unit, force);
+        let hosts = Hosts::new(self.state, capacity, job, unit, scope);
         let cell_request = CellRequest::new(job, unit, false);
         let least = CellRequest::new(job, unit, true);
-        let find = |cell_request: &CellRequest<'_>| match force {
+        let find = |cell_request: &CellRequest<'_>| match scope {
             PreemptionScope::None => self.find_for(allocation, &hosts, cell_request),
             _ => self.cheapest_for(allocation, &hosts, cell_request),
         };

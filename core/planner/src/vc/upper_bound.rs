@@ -15,12 +15,12 @@ impl Clusters<'_> {
     /// False if the cluster's cells cannot hold a unit even if all preemptible attempts in them were
     /// stopped: the search for victims would fail. Guaranteed cells that are not bound yet might be
     /// anywhere.
-    pub(super) fn may_find(&self, job: &Job, unit: UnitIndex, force: PreemptionScope) -> bool {
+    pub(super) fn may_find(&self, job: &Job, unit: UnitIndex, scope: PreemptionScope) -> bool {
         let cell_request = CellRequest::new(job, unit, true);
         let queue: Arc<str> = Arc::from(job.spec.queue.as_str());
         let open = self.open_by_host(
             &queue,
-            (force >= PreemptionScope::Priority).then_some(job.spec.priority),
+            (scope >= PreemptionScope::Priority).then_some(job.spec.priority),
         );
         let owed: u64 = self
             .allocation

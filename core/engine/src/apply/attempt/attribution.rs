@@ -341,7 +341,7 @@ fn suspects(before: &PastAttempt, attempt: &Attempt) -> Vec<attribution::Suspici
     attribution::suspects(&first, &ran_well_on, odd)
 }
 
-/// Returns the blame to keep: with the charge and consequence of the verdict, which may have had further
+/// Returns the attribution to keep: with the charge and consequence of the verdict, which may have had further
 /// reasons.
 pub(in crate::apply) fn settled(attribution: &Attribution, verdict: &Verdict) -> Attribution {
     let (is_again, is_charged) = match verdict {
@@ -360,7 +360,7 @@ pub(in crate::apply) fn settled(attribution: &Attribution, verdict: &Verdict) ->
         _ if is_charged => Charge::User,
         Charge::User if is_infra => Charge::Infra,
         Charge::User => Charge::None,
-        unpaid => unpaid,
+        other => other,
     };
     let runs_again = |it: &Measure| {
         matches!(

@@ -489,13 +489,13 @@ fn check_swap(state: &State, swap: &MemberSwap) -> Result<Vacancy, Rejection> {
     cell_binding::check_member(state, job, attempt, task)?;
     let tasks: &[TaskPlacement] = std::slice::from_ref(task);
     let freed = Freed::default();
-    let asking = AdmissionRequest {
+    let request = AdmissionRequest {
         job,
         unit,
         allocation_basis: &attempt.allocation_basis,
         tasks,
         freed: &freed,
     };
-    admission::check(state, asking)?;
+    admission::check(state, request)?;
     Ok(vacancy.clone())
 }

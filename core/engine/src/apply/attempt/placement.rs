@@ -188,15 +188,15 @@ fn check_room(state: &State, placement: &Placement) -> Result<ByHost, Rejection>
         });
     }
     let freed = Freed::default();
-    let asking = AdmissionRequest {
+    let request = AdmissionRequest {
         job,
         unit,
         allocation_basis: &placement.basis,
         tasks: &placement.tasks,
         freed: &freed,
     };
-    admission::check(state, asking)?;
-    cell_binding::check(state, asking)?;
+    admission::check(state, request)?;
+    cell_binding::check(state, request)?;
     Ok(by_host)
 }
 

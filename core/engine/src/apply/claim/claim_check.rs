@@ -33,7 +33,7 @@ pub fn check_claim(state: &State, claiming: &ClaimSpec) -> Result<BTreeSet<HostI
     let hosts: BTreeSet<HostId> = by_host.into_keys().collect();
     check_rights(state, claiming, job).map_err(refuse)?;
     check_admission(state, claiming, job, &freed)?;
-    cell_binding::check(state, asking(claiming, job, &freed))?;
+    cell_binding::check(state, admission_request(claiming, job, &freed))?;
     moves::check_moves(state, claiming, &hosts, &freed)?;
     Ok(hosts)
 }
@@ -210,11 +210,15 @@ fn check_admission(
         let keys = stopping.flat_map(|(_, keys)| keys);
         later.attempts.extend(keys.map(AttemptKey::unit_id));
     }
-    admission::check(state, asking(claiming, job, &later))
+    admission::check(state, admission_request(claiming, job, &later))
 }
 
 /// Returns the request of a claim, with what counts as free for it.
-fn asking<'a>(claiming: &'a ClaimSpec, job: &'a Job, freed: &'a Freed) -> AdmissionRequest<'a> {
+fn admission_request<'a>(
+    claiming: &'a ClaimSpec,
+    job: &'a Job,
+    freed: &'a Freed,
+) -> AdmissionRequest<'a> {
     AdmissionRequest {
         job,
         unit: claiming.unit,

@@ -300,25 +300,25 @@ impl Index {
 
     /// Adds a job that has waiting units.
     pub(crate) fn add_waiting(&mut self, queues: &Queues, job: &Job) {
-        let (line, key) = WaitingClass::of(queues, job);
-        self.waiting.entry(line).or_default().insert(key);
+        let (class, key) = WaitingClass::of(queues, job);
+        self.waiting.entry(class).or_default().insert(key);
     }
 
     /// Removes a job that has no waiting units any more.
     pub(crate) fn remove_waiting(&mut self, queues: &Queues, job: &Job) {
-        let (line, key) = WaitingClass::of(queues, job);
-        if let Some(jobs) = self.waiting.get_mut(&line) {
+        let (class, key) = WaitingClass::of(queues, job);
+        if let Some(jobs) = self.waiting.get_mut(&class) {
             jobs.remove(&key);
             if jobs.is_empty() {
-                self.waiting.remove(&line);
+                self.waiting.remove(&class);
             }
         }
     }
 
     /// Sorts all waiting jobs into classes again, after the queue configuration changed.
     pub(crate) fn reclassify_waiting(&mut self, queues: &Queues, jobs: &OrdMap<JobId, Arc<Job>>) {
-        let lines = std::mem::take(&mut self.waiting);
-        for (_, job) in lines.values().flatten() {
+        let waiting = std::mem::take(&mut self.waiting);
+        for (_, job) in waiting.values().flatten() {
             if let Some(job) = jobs.get(job) {
                 self.add_waiting(queues, job);
             }

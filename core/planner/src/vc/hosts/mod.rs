@@ -51,7 +51,7 @@ pub(super) struct Hosts<'r, 'a: 'r> {
     job: &'r Job,
     unit: UnitIndex,
     capacity: Capacity<'a>,
-    force: PreemptionScope,
+    scope: PreemptionScope,
     /// Units whose resources count as free for the tasks so far.
     freed: BTreeSet<UnitId>,
     /// Units that are not stopped although they may be.
@@ -71,7 +71,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         capacity: &Capacity<'a>,
         job: &'r Job,
         unit: UnitIndex,
-        force: PreemptionScope,
+        scope: PreemptionScope,
     ) -> Self {
         let preemptor = Preemptor {
             job,
@@ -85,7 +85,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
             job,
             unit,
             capacity: capacity.clone(),
-            force,
+            scope,
             freed: BTreeSet::new(),
             spared: Arc::default(),
             rights: Arc::new(rights),
@@ -119,7 +119,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         for stopped in &part.freed {
             let running = Running::of(self.state, *stopped);
             if let (Some(running), true) = (running, after.freed.insert(*stopped)) {
-                after.capacity.free_attempt(running.named());
+                after.capacity.free_attempt(running.as_victim());
             }
         }
         for (piece, (id, gpus)) in pieces {
@@ -204,7 +204,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
 
     /// Whether the unit may take what another unit has claimed.
     fn outranks(&self, claimant: UnitId) -> bool {
-        self.force == PreemptionScope::Claims
+        self.scope == PreemptionScope::Claims
             && self.state.job(claimant.job).is_some_and(|other| {
                 other.spec.queue == self.job.spec.queue
                     && other.spec.priority < self.job.spec.priority
@@ -364,7 +364,7 @@ impl Room for Hosts<'_, '_> {
     }
 
     fn price(&self, id: HostId, offered: GpuMask, gpus: u32) -> Option<Price> {
-        if self.force == PreemptionScope::None {
+        if self.scope == PreemptionScope::None {
             return (offered.count() >= gpus).then(Price::default);
         }
         let host = self.state.host(id)?;
@@ -384,7 +384,7 @@ impl Room for Hosts<'_, '_> {
     }
 
     fn evicts(&self) -> bool {
-        self.force != PreemptionScope::None
+        self.scope != PreemptionScope::None
     }
 
     fn oldest_on(&self, id: HostId) -> Option<TaskKey> {

@@ -28,7 +28,7 @@ impl Hosts<'_, '_> {
     /// Attempts on a host that may be stopped for the unit (or are being stopped), cheapest first, without
     /// those that are spared.
     pub(super) fn stoppable(&self, host: &Host) -> Vec<Stoppable> {
-        if self.force == PreemptionScope::None {
+        if self.scope == PreemptionScope::None {
             return Vec::new();
         }
         let mut known = self.stoppable.borrow_mut();
@@ -82,7 +82,7 @@ impl Hosts<'_, '_> {
             return None;
         }
         let is_cells = matches!(attempt.allocation_basis, AllocationBasis::Cells(_));
-        if is_cells && self.force < PreemptionScope::Priority {
+        if is_cells && self.scope < PreemptionScope::Priority {
             return None;
         }
         // The unit's GPUs will be in bound cells; which ones does not matter for the right.
