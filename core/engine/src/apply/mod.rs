@@ -50,10 +50,10 @@ pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
         state,
         events: Vec::new(),
         finished: VecDeque::new(),
-        stays: Vec::new(),
+        retries_in_place: Vec::new(),
     };
     let result = step.dispatch(command);
-    step.settle_stays();
+    step.retry_in_place();
     step.settle_dependents();
     // A pipeline takes more than one revision.
     let revision = step.state.revision;
@@ -68,7 +68,7 @@ struct Step<'a> {
     /// Jobs ended by this command whose dependents are not settled yet.
     finished: VecDeque<JobId>,
     /// Units whose attempts were ended by this command and that may be retried in place.
-    stays: Vec<RetryInPlace>,
+    retries_in_place: Vec<RetryInPlace>,
 }
 
 impl Step<'_> {

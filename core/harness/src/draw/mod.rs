@@ -236,7 +236,7 @@ impl<'a> Draw<'a> {
             spec.queue =
                 ["research", "vc", "a/b", "a/c"][usize::try_from(queue).unwrap_or(0)].to_owned();
         }
-        self.ask_of_scheduler(&mut spec);
+        self.scheduling_settings(&mut spec);
         if self.once_in(5) {
             spec.groups[0].resources.gpu_models = vec!["A100".to_owned()];
         }

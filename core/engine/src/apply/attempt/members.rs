@@ -427,10 +427,10 @@ fn swaps_in_a_row(attempt: &Attempt, now: TimeMs) -> u32 {
     let Some(membership) = &attempt.membership else {
         return 0;
     };
-    let went_on = membership
+    let has_continued = membership
         .swapped_at
         .is_some_and(|at| now.since(at) >= limits::SWAP_ROW_MS);
-    if went_on {
+    if has_continued {
         return 0;
     }
     membership.swaps_in_a_row

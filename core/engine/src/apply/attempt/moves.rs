@@ -41,7 +41,7 @@ pub(in crate::apply) fn check_moves(
         state: &mut trial,
         events: Vec::new(),
         finished: std::collections::VecDeque::new(),
-        stays: Vec::new(),
+        retries_in_place: Vec::new(),
     };
     step.reserve_gathered(claiming, moving, hosts);
     for one in &moving.moves {

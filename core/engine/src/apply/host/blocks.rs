@@ -169,7 +169,7 @@ impl Step<'_> {
                 return Err(Rejection::NotBlocked(target.to_string()));
             }
             step.set_block(place, None);
-            step.admin_gives_back(place, author);
+            step.record_admin_unblock(place, author);
             step.emit(EventKind::Unblocked {
                 target: target.clone(),
                 author: author.to_owned(),
@@ -227,7 +227,7 @@ impl Step<'_> {
         self.apply_admin_change(&component, change);
     }
 
-    fn admin_gives_back(&mut self, place: BlockPlace, author: &str) {
+    fn record_admin_unblock(&mut self, place: BlockPlace, author: &str) {
         let component = self.component_at(place);
         let change = Change {
             event: component::Event::AdminUnblock,

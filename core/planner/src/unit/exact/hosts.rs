@@ -45,7 +45,7 @@ impl Hosts {
     }
 
     /// Moves a host from one bin to another; returns it and the GPUs by which they differ.
-    pub(super) fn carry_out(
+    pub(super) fn take_host(
         &mut self,
         from: &Arc<Bin>,
         to: &Arc<Bin>,

@@ -176,7 +176,7 @@ impl Search<'_> {
         for (item, (from, to)) in self.items.iter().zip(&self.moves) {
             let part = &request.parts[item.part];
             let gpus = part.group.resources.gpus as usize;
-            let (host, mut positions) = hosts.carry_out(from, to)?;
+            let (host, mut positions) = hosts.take_host(from, to)?;
             let record = capacity.state().host(host)?;
             for task in 0..item.tasks {
                 let others = positions.split_off(gpus.min(positions.len()));
