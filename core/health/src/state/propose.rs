@@ -105,7 +105,7 @@ impl HealthState {
             is_excused,
             verdict,
         };
-        effects.extend(self.put(proposed, &admitted, place));
+        effects.extend(self.apply_admitted(proposed, &admitted, place));
         effects
     }
 
@@ -155,7 +155,7 @@ impl HealthState {
     }
 
     /// Places a block, and returns the effects.
-    fn put(
+    fn apply_admitted(
         &mut self,
         proposed: &ProposedAction<'_>,
         admitted: &Admitted<'_>,

@@ -24,12 +24,12 @@ impl Step<'_> {
     pub(in crate::apply) fn place(&mut self, placement: &Placement) -> Result<Answer, Rejection> {
         let by_host = check_placement(self.state, placement)?;
         self.release_claim(placement.unit_id());
-        self.give(placement, &by_host);
+        self.begin_attempt(placement, &by_host);
         Ok(Answer::Done)
     }
 
-    /// Begins an attempt as a checked placement says.
-    pub(in crate::apply) fn give(&mut self, placement: &Placement, by_host: &ByHost) {
+    /// Begins an attempt with the resources of a checked placement.
+    pub(in crate::apply) fn begin_attempt(&mut self, placement: &Placement, by_host: &ByHost) {
         let epoch = AttemptEpoch(self.state.revision.get());
         let spec = Arc::clone(&self.job_mut(placement.job).spec);
         self.settle_histories(&spec);

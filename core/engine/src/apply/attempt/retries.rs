@@ -80,7 +80,7 @@ impl Step<'_> {
             retry,
             retries_max: spec.lifecycle.local_retries_max,
         });
-        self.give(&pending.again, by_host);
+        self.begin_attempt(&pending.again, by_host);
         self.unit_mut(id).local_retries = retry;
     }
 }

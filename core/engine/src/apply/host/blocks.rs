@@ -45,7 +45,7 @@ impl Step<'_> {
             if block.planned.is_some() {
                 step.plan_block(place, block)?;
             } else {
-                step.put_block(place, block);
+                step.begin_block(place, block);
             }
             Ok(Answer::Done)
         })
@@ -67,7 +67,7 @@ impl Step<'_> {
     }
 
     /// Applies a block now.
-    fn put_block(&mut self, place: BlockPlace, block: Block) {
+    fn begin_block(&mut self, place: BlockPlace, block: Block) {
         let block = Block {
             since: self.state.time,
             ..block
@@ -131,7 +131,7 @@ impl Step<'_> {
                 _ => None,
             };
         }
-        self.put_block(place, block);
+        self.begin_block(place, block);
     }
 
     fn cancel_planned(&mut self, place: BlockPlace, author: &str) -> Result<(), Rejection> {
