@@ -41,7 +41,7 @@ struct Claimed {
 }
 
 /// What a unit that was not placed does next.
-enum Recourse {
+enum Fallback {
     /// It claims resources.
     Claim(Claimed),
     /// It will probably claim resources, but only the next round can use the result of the search.
@@ -69,7 +69,7 @@ impl<'a> Round<'a> {
     /// Places the units whose claimed resources are all free.
     pub(super) fn place_claimed(&mut self) {
         let state = self.state;
-        if self.drop_baseless_claims() {
+        if self.drop_invalid_claims() {
             // The next step depends on what that frees.
             self.ended = true;
             return;
@@ -89,7 +89,7 @@ impl<'a> Round<'a> {
     /// Drops claims whose allocation basis no longer exists because their queue became a virtual cluster or
     /// ceased to be one; returns whether there are any. Drops at most as many as the budget allows; the
     /// next plan drops the rest.
-    fn drop_baseless_claims(&mut self) -> bool {
+    fn drop_invalid_claims(&mut self) -> bool {
         let state = self.state;
         for UnitId { job: id, unit } in state.index.claims.keys().copied() {
             let Some(job) = state.job(id) else { continue };
@@ -101,7 +101,7 @@ impl<'a> Round<'a> {
             let basis_gone =
                 basis_mismatch(queue, &job.spec, &claim.allocation_basis, &claim.tasks);
             let reason = basis_gone.map(str::to_owned);
-            if let Some(reason) = reason.or_else(|| self.too_late(job, unit, claim)) {
+            if let Some(reason) = reason.or_else(|| self.maintenance_conflict(job, unit, claim)) {
                 if self.is_over_budget() {
                     return true;
                 }
@@ -119,7 +119,12 @@ impl<'a> Round<'a> {
     /// Reason why a unit can no longer start where it claims: one of the hosts has a planned block that
     /// begins too soon and is not over when the unit starts. Otherwise schedules another check for the time
     /// from which such a block keeps the unit off.
-    fn too_late(&mut self, job: &Job, unit: UnitIndex, claim: &Claim) -> Option<String> {
+    fn maintenance_conflict(
+        &mut self,
+        job: &Job,
+        unit: UnitIndex,
+        claim: &Claim,
+    ) -> Option<String> {
         let state = self.state;
         if state.index.planned.is_empty() {
             return None;
@@ -180,7 +185,7 @@ impl<'a> Round<'a> {
     }
 
     /// Decides what follows for a unit that was not placed. A unit that holds a claim waits for it; any
-    /// other one claims resources if it can ([`Self::recourse`]) and is refused if not.
+    /// other one claims resources if it can ([`Self::fallback`]) and is refused if not.
     pub(super) fn refuse_unit(
         &mut self,
         turn: Turn,
@@ -204,15 +209,15 @@ impl<'a> Round<'a> {
             self.refuse(turn, refusal);
             return;
         }
-        match self.recourse(turn, job, unit, &refusal, is_head) {
-            Recourse::Claim(claimed) if !self.has_steps() => self.claim(turn, job, unit, claimed),
+        match self.fallback(turn, job, unit, &refusal, is_head) {
+            Fallback::Claim(claimed) if !self.has_steps() => self.claim(turn, job, unit, claimed),
             // Rights and running attempts were read from the state: placements of this round may have used
             // them up, and a successor of a leader that crashes in between would observe that.
-            Recourse::Claim(_) | Recourse::NextRound => {
+            Fallback::Claim(_) | Fallback::NextRound => {
                 self.ended = true;
                 self.plan.more = true;
             }
-            Recourse::Wait => self.refuse(turn, refusal),
+            Fallback::Wait => self.refuse(turn, refusal),
         }
     }
 
@@ -221,41 +226,41 @@ impl<'a> Round<'a> {
     /// 1. Preemption, which depends on the unit's rights and not on its place in the queue.
     /// 2. Moves of others, for the head of a queue that lacks room.
     /// 3. A reservation, for the head of a queue that waits for others to end.
-    fn recourse(
+    fn fallback(
         &mut self,
         turn: Turn,
         job: &'a Job,
         unit: UnitIndex,
         refusal: &Refusal,
         is_head: bool,
-    ) -> Recourse {
+    ) -> Fallback {
         let lacks_room_or_limit =
             refusal.shortage.is_some() || matches!(refusal.blocker, Blocker::Limit(_));
         if lacks_room_or_limit
             && self.state.index.claims.len() < muster_model::limits::CLAIMS_MAX
             && let Some(claimed) = self.preemption(turn, job, unit)
         {
-            return Recourse::Claim(claimed);
+            return Fallback::Claim(claimed);
         }
         // A head waits for others: it lacks room, or its queue is at a limit.
         if !is_head {
-            return Recourse::Wait;
+            return Fallback::Wait;
         }
         if let Some(shortage) = &refusal.shortage
             && let Some(claimed) = self.moves(job, unit, shortage)
         {
-            return Recourse::Claim(claimed);
+            return Fallback::Claim(claimed);
         }
         if !self.may_reserve(job, unit) {
-            return Recourse::Wait;
+            return Fallback::Wait;
         }
         let queue_at_limit = refusal.queue_at_limit();
         if self.has_steps() && queue_at_limit.is_none() {
             // Nearly always succeeds: the search is left to the round that can use its result.
-            return Recourse::NextRound;
+            return Fallback::NextRound;
         }
         self.reservation(job, unit, queue_at_limit)
-            .map_or(Recourse::Wait, Recourse::Claim)
+            .map_or(Fallback::Wait, Fallback::Claim)
     }
 
     /// Whether the job is the first of its queue that waits for such hosts, because they are full or
@@ -284,14 +289,14 @@ impl<'a> Round<'a> {
         if self.failed_preemptions.contains(&known) {
             return None;
         }
-        let wanting = Claimant {
+        let claimant = Claimant {
             job,
             unit,
             allocation_basis: &allocation_basis,
             now: self.now,
         };
         let allowance = self.allowance.for_unit(job, unit);
-        let proposed = preempt::propose(&self.capacity, &allowance, wanting);
+        let proposed = preempt::propose(&self.capacity, &allowance, claimant);
         if proposed.found.is_none() {
             self.failed_preemptions.insert(known);
             if let Some(end) = proposed.protection_ends {

@@ -74,7 +74,7 @@ fn propose_on(
     is_allowed: impl Fn(&[TaskPlacement]) -> bool,
 ) -> Option<Reservation> {
     let state = capacity.state();
-    let useful = Useful::to(state, job);
+    let useful = Useful::for_job(state, job);
     let ending: Vec<&(End, Running<'_>)> = ending
         .iter()
         .filter(|(_, running)| useful.has(state, running))

@@ -29,7 +29,7 @@ enum What {
 }
 
 impl<'j> Useful<'j> {
-    pub(super) fn to(state: &State, job: &'j Job) -> Self {
+    pub(super) fn for_job(state: &State, job: &'j Job) -> Self {
         let useful = Self {
             job,
             what: What::SomeModels,

@@ -52,7 +52,7 @@ impl<'a> Capacity<'a> {
         fork
     }
 
-    /// Units whose claimed resources the asking unit may use.
+    /// Units whose claimed resources the requester may use.
     fn claimants(&self, requester: Requester<'_>) -> BTreeSet<UnitId> {
         let own = requester.unit_id();
         let claims = requester
@@ -114,7 +114,7 @@ impl<'a> Capacity<'a> {
         fork
     }
 
-    /// The unit that asks, at the present time.
+    /// The unit as the requester of resources at the present time.
     pub(crate) const fn requester<'b>(&self, job: &'b Job, unit: UnitIndex) -> Requester<'b> {
         Requester::at(job, unit, self.now)
     }

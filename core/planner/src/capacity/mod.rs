@@ -163,9 +163,9 @@ impl<'a> Capacity<'a> {
 
     fn has_tasks_of(&self, need: Need<'_>, host: HostId) -> bool {
         let job = need.requester.job.id;
-        let came = self.left.get(&host).is_some_and(|left| left.holds(job));
+        let placed_in_round = self.left.get(&host).is_some_and(|left| left.holds(job));
         let index = &self.state.index;
-        came || index.units_of_job_on(job, host).next().is_some()
+        placed_in_round || index.units_of_job_on(job, host).next().is_some()
     }
 
     /// The host with the fewest free GPUs that still fits a task, with that number.

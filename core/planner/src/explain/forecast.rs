@@ -54,11 +54,11 @@ pub enum Basis {
 pub(super) fn start(
     state: &State,
     job: &Job,
-    met: &TurnOutcome<'_>,
+    outcome: &TurnOutcome<'_>,
     budget: &SearchBudget<'_>,
 ) -> Option<Start> {
-    let now = met.now.max(state.time);
-    match &met.blocker {
+    let now = outcome.now.max(state.time);
+    match &outcome.blocker {
         None => Some(Start {
             at: now,
             basis: Basis::Free,
@@ -127,7 +127,7 @@ impl Forecast {
             if let Some(placement) = plan.placements().find(|placed| placed.job == job) {
                 return Some(self.start_of(placement));
             }
-            self.carry_out(&plan);
+            self.apply_plan(&plan);
             if !plan.more {
                 self.advance(plan.again_at)?;
             }
@@ -148,18 +148,18 @@ impl Forecast {
         }
     }
 
-    fn carry_out(&mut self, plan: &Plan) {
+    fn apply_plan(&mut self, plan: &Plan) {
         for step in &plan.steps {
             apply(&mut self.state, self.now, step);
             match step {
-                Command::Place(placed) => self.expect(placed.unit_id()),
+                Command::Place(placed) => self.record_expected_end(placed.unit_id()),
                 Command::Claim(claiming) => {
                     for victim in &claiming.victims {
-                        self.expect(victim.unit_id());
+                        self.record_expected_end(victim.unit_id());
                     }
                 }
                 Command::StopAttempt { job, unit, .. } => {
-                    self.expect(UnitId::new(*job, *unit));
+                    self.record_expected_end(UnitId::new(*job, *unit));
                 }
                 _ => {}
             }
@@ -167,7 +167,7 @@ impl Forecast {
     }
 
     /// Records the expected end of a unit's attempt.
-    fn expect(&mut self, id: UnitId) {
+    fn record_expected_end(&mut self, id: UnitId) {
         if let Some(running) = Running::of(&self.state, id) {
             self.endings.extend(ending(&self.state, &running, self.now));
         }

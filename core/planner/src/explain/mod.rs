@@ -78,13 +78,13 @@ pub fn explain_while(
     let budget = SearchBudget::new(lasts);
     let seen = at(state, now);
     let job = seen.job(job)?;
-    let last = rounds::last(&seen, now);
-    let met = turn::of(&last, job, now);
+    let last = rounds::last_round(&seen, now);
+    let outcome = turn::of(&last, job, now);
     let then = last.state.job(job.id).map_or(job, |then| then);
-    let advice = advice::find(&seen, then, &met, &budget);
+    let advice = advice::find(&seen, then, &outcome, &budget);
     let waits = job.counts.waiting > 0;
     let start = waits
-        .then(|| forecast::start(&seen, job, &met, &budget))
+        .then(|| forecast::start(&seen, job, &outcome, &budget))
         .flatten();
     let is_cluster = seen
         .queues
@@ -92,7 +92,7 @@ pub fn explain_while(
         .is_some_and(|queue| !queue.retired && queue.config.is_virtual_cluster());
     let allocation = Some(&seen.index.allocation).filter(|_| is_cluster && waits);
     Some(Explanation {
-        blocker: met.blocker.clone(),
+        blocker: outcome.blocker.clone(),
         waiting_units: job.counts.waiting,
         position: waits.then(|| position::of(&seen, job)),
         start,
@@ -111,12 +111,12 @@ pub fn explain_while(
 pub fn blocker(state: &State, job: JobId, now: TimeMs) -> Option<Blocker> {
     let seen = at(state, now);
     let job = seen.job(job)?;
-    turn::of(&rounds::last(&seen, now), job, now).blocker
+    turn::of(&rounds::last_round(&seen, now), job, now).blocker
 }
 
 /// Whether the first result is better for the job: more units are placed, or it has no blocker.
-fn is_better(met: &TurnOutcome<'_>, before: &TurnOutcome<'_>) -> bool {
-    met.blocker.is_none() || met.placed > before.placed
+fn is_better(outcome: &TurnOutcome<'_>, before: &TurnOutcome<'_>) -> bool {
+    outcome.blocker.is_none() || outcome.placed > before.placed
 }
 
 /// Whether a job could proceed in another state.
@@ -124,5 +124,5 @@ fn helps(fork: &State, job: &Job, before: &TurnOutcome<'_>) -> bool {
     let now = before.now;
     let seen = at(fork, now);
     let known = seen.job(job.id);
-    known.is_some_and(|job| is_better(&turn::of(&rounds::last(&seen, now), job, now), before))
+    known.is_some_and(|job| is_better(&turn::of(&rounds::last_round(&seen, now), job, now), before))
 }

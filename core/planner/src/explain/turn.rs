@@ -8,7 +8,7 @@ use muster_model::time::TimeMs;
 use crate::Blocker;
 use crate::order::Turn;
 use crate::round::Round;
-use crate::rounds::Last;
+use crate::rounds::LastRound;
 
 /// Maximum number of dependencies listed.
 const DEPENDENCIES_NAMED_MAX: usize = 8;
@@ -26,7 +26,7 @@ pub(super) struct TurnOutcome<'a> {
 }
 
 /// Replays the last round up to the job's turn.
-pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> TurnOutcome<'a> {
+pub(super) fn of<'a>(last: &'a LastRound, before: &Job, now: TimeMs) -> TurnOutcome<'a> {
     let waiting_before = before.counts.waiting;
     let nothing = TurnOutcome {
         now,
@@ -112,7 +112,7 @@ fn vacancy(job: &Job) -> Option<Blocker> {
 }
 
 /// Whether the last round fills the job's vacancy.
-fn is_filled(last: &Last<'_>, job: &Job, now: TimeMs) -> bool {
+fn is_filled(last: &LastRound<'_>, job: &Job, now: TimeMs) -> bool {
     let gang = UnitId::new(job.id, UnitIndex(0));
     if !last.state.index.vacant.contains(&gang) {
         return false;
@@ -141,8 +141,8 @@ fn take_turns(round: &mut Round<'_>, job: &Job, class: usize) -> (Option<Blocker
         let plan = round.plan();
         if turn.job == job.id {
             let last = plan.blocked.last();
-            let met = last.filter(|(blocked, _)| *blocked == job.id);
-            match met {
+            let blocked = last.filter(|(id, _)| *id == job.id);
+            match blocked {
                 Some((_, blocker)) => return (Some(blocker.clone()), placed),
                 None => placed += 1,
             }

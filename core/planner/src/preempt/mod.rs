@@ -78,7 +78,7 @@ struct Search<'s, 'a> {
     coming: &'s Capacity<'a>,
     /// Allowance of its queue, if a limit applies.
     allowance: Option<&'s Allowance<'a>>,
-    wanting: Claimant<'s>,
+    claimant: Claimant<'s>,
     /// Amounts that the unit would hold.
     amounts: &'s Amounts,
 }
@@ -87,15 +87,15 @@ struct Search<'s, 'a> {
 pub(super) fn propose(
     capacity: &Capacity<'_>,
     allowance: &Allowance<'_>,
-    wanting: Claimant<'_>,
+    claimant: Claimant<'_>,
 ) -> Proposed {
     let mut proposed = Proposed::default();
-    let limited = is_limited(capacity.state(), &wanting.job.spec.queue);
+    let limited = is_limited(capacity.state(), &claimant.job.spec.queue);
     let allowance = limited.then(|| allowance.without_stopping());
     let coming = OnceCell::new();
-    for amounts in amounts::by_model(capacity, wanting.job, wanting.unit) {
-        let rights = rights(capacity.state(), wanting, &amounts);
-        let mut pool = Pool::open(capacity, wanting, &rights);
+    for amounts in amounts::by_model(capacity, claimant.job, claimant.unit) {
+        let rights = rights(capacity.state(), claimant, &amounts);
+        let mut pool = Pool::open(capacity, claimant, &rights);
         if pool.is_empty() {
             continue;
         }
@@ -103,7 +103,7 @@ pub(super) fn propose(
         if !pool.holds_enough(coming, &amounts) {
             continue;
         }
-        match limit_alone(coming, allowance.as_ref(), wanting) {
+        match limit_alone(coming, allowance.as_ref(), claimant) {
             // Resources that become free anyway suffice: no further attempt has to stop.
             RemainingBlocker::Nothing => return proposed,
             RemainingBlocker::Limit(only) => pool.narrow(only),
@@ -112,7 +112,7 @@ pub(super) fn propose(
         let search = Search {
             coming,
             allowance: allowance.as_ref(),
-            wanting,
+            claimant,
             amounts: &amounts,
         };
         let found = search.among(&mut pool);
@@ -140,14 +140,14 @@ enum RemainingBlocker {
 fn limit_alone(
     coming: &Capacity<'_>,
     allowance: Option<&Allowance<'_>>,
-    wanting: Claimant<'_>,
+    claimant: Claimant<'_>,
 ) -> RemainingBlocker {
     let Claimant {
         job,
         unit,
         allocation_basis,
         ..
-    } = wanting;
+    } = claimant;
     let Ok(placed) = unit::place_unborrowed(&mut coming.clone(), job, unit) else {
         return RemainingBlocker::Room;
     };
@@ -161,13 +161,13 @@ fn limit_alone(
     }
 }
 
-fn rights<'s>(state: &'s State, wanting: Claimant<'s>, amounts: &'s Amounts) -> Rights<'s> {
+fn rights<'s>(state: &'s State, claimant: Claimant<'s>, amounts: &'s Amounts) -> Rights<'s> {
     let Claimant {
         job,
         unit,
         allocation_basis,
         ..
-    } = wanting;
+    } = claimant;
     Rights::of(
         state,
         Preemptor {
@@ -222,7 +222,7 @@ impl<'a> Search<'_, 'a> {
     /// Whether the unit has no room, or would exceed a limit, even if all of these end: then no subset
     /// suffices.
     fn is_hopeless_without(&self, all: &[&Candidate<'_>], room: &Capacity<'a>) -> bool {
-        let Claimant { job, unit, .. } = self.wanting;
+        let Claimant { job, unit, .. } = self.claimant;
         let mut fork = room.free_attempts(&victims_of(all));
         self.is_limited_without(all) || unit::place_unborrowed(&mut fork, job, unit).is_err()
     }
@@ -233,7 +233,7 @@ impl<'a> Search<'_, 'a> {
             job,
             allocation_basis,
             ..
-        } = self.wanting;
+        } = self.claimant;
         self.allowance.cloned().is_some_and(|mut allowance| {
             for one in all {
                 allowance.take_back(&one.running);
@@ -254,7 +254,7 @@ impl<'a> Search<'_, 'a> {
             unit,
             allocation_basis,
             ..
-        } = self.wanting;
+        } = self.claimant;
         let tasks = unit::place_unborrowed(fork, job, unit).ok()?.tasks;
         let Some(allowance) = self.allowance else {
             return Some(tasks);
@@ -272,13 +272,13 @@ impl<'a> Search<'_, 'a> {
     /// Whether the unit may preempt all of these, given the amounts that it would then hold.
     fn may_take(&self, victims: &[&Candidate<'_>], amounts: &Amounts) -> bool {
         let subjects = victims.iter().map(|one| subject(&one.running));
-        let mut rights = rights(self.coming.state(), self.wanting, amounts);
+        let mut rights = rights(self.coming.state(), self.claimant, amounts);
         rights.take_all(subjects.collect()).is_ok()
     }
 
     /// The proposal, if the unit has a right to all victims and to the amounts.
     fn finish(&self, victims: &[&Candidate<'_>], tasks: Vec<TaskPlacement>) -> Option<Preemption> {
-        let Claimant { job, now, .. } = self.wanting;
+        let Claimant { job, now, .. } = self.claimant;
         let amounts = amounts_of(&self.coming.state().hosts, &job.spec, &tasks);
         if victims.is_empty() || !self.may_take(victims, &amounts) {
             return None;

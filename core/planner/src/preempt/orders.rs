@@ -36,7 +36,7 @@ impl<'a> Search<'_, 'a> {
     /// brings that queue closer to its guarantee.
     fn takeable<'c>(&self, order: Vec<&'c Candidate<'a>>) -> Vec<&'c Candidate<'a>> {
         let state = self.coming.state();
-        let mut rights = super::rights(state, self.wanting, self.amounts);
+        let mut rights = super::rights(state, self.claimant, self.amounts);
         let taken = order.into_iter().filter(|candidate| {
             let subject = subject(&candidate.running);
             let allowed = rights.over(&subject).is_ok();
