@@ -134,7 +134,7 @@ fn assert_message<T: Message + Default + PartialEq>(name: &str, message: &T) {
 }
 
 #[test]
-fn small_records() {
+fn small_records_keep_their_bytes() {
     assert_framed("vote", &convert::vote_to_proto(&vote()));
     let id = Some(convert::log_id_to_proto(&log_id()));
     assert_framed("committed", &proto::Committed { id });
@@ -153,7 +153,7 @@ fn small_records() {
 }
 
 #[test]
-fn log_records() {
+fn log_records_keep_their_bytes() {
     let samples = [
         ("entry_blank", entry(EntryPayload::Blank)),
         ("entry_batch", entry(EntryPayload::Normal(batch()))),
@@ -177,7 +177,7 @@ fn log_records() {
 }
 
 #[test]
-fn requests() {
+fn requests_keep_their_bytes() {
     let vote = Some(convert::vote_to_proto(&vote()));
     let last = Some(convert::log_id_to_proto(&log_id()));
     let vote_request = proto::VoteRequest {
@@ -239,7 +239,7 @@ fn requests() {
 }
 
 #[test]
-fn responses() {
+fn responses_keep_their_bytes() {
     use proto::append_response::Result as Appended;
     let vote = Some(convert::vote_to_proto(&vote()));
     let last = convert::log_id_to_proto(&log_id());

@@ -42,13 +42,13 @@ pub(crate) async fn join(
     let is_named = || handle.status().member(own).is_some();
     let mut last_reason = String::new();
     let mut is_admitted = false;
-    let mut patience = if is_named() {
+    let mut wait = if is_named() {
         MEMBERSHIP_WAIT_MAX
     } else {
         Duration::ZERO
     };
-    while !belongs_within(handle, own, patience).await && !stop.is_cancelled() {
-        patience = RETRY;
+    while !belongs_within(handle, own, wait).await && !stop.is_cancelled() {
+        wait = RETRY;
         for address in &config.join {
             match request_membership(address, config, dialer).await {
                 Ok(()) => {
@@ -59,7 +59,7 @@ pub(crate) async fn join(
                         );
                     }
                     is_admitted = true;
-                    patience = MEMBERSHIP_WAIT_MAX;
+                    wait = MEMBERSHIP_WAIT_MAX;
                     break;
                 }
                 // A possible member does not give up because of a leader that may not know of it yet.
@@ -76,9 +76,9 @@ pub(crate) async fn join(
     Ok(())
 }
 
-/// Waits up to `patience` until this replica knows that it belongs to the group.
-async fn belongs_within(handle: &Handle<State>, own: u64, patience: Duration) -> bool {
-    let deadline = Instant::now() + patience;
+/// Waits up to `wait` until this replica knows that it belongs to the group.
+async fn belongs_within(handle: &Handle<State>, own: u64, wait: Duration) -> bool {
+    let deadline = Instant::now() + wait;
     loop {
         let status = handle.status();
         if status.membership_is_committed && status.member(own).is_some() {
@@ -96,7 +96,7 @@ async fn request_membership(
     config: &SchedulerConfig,
     dialer: &Dialer,
 ) -> Result<(), Status> {
-    let asked = async {
+    let call = async {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|error| Status::invalid_argument(error.to_string()))?
             .connect_timeout(CONNECT_TIMEOUT);
@@ -117,7 +117,7 @@ async fn request_membership(
             .change_replicas(request)
             .await
     };
-    let answered = timeout(ANSWER_TIMEOUT, asked).await;
+    let answered = timeout(ANSWER_TIMEOUT, call).await;
     answered
         .map_err(|_| Status::deadline_exceeded("no answer before the timeout"))?
         .map(drop)

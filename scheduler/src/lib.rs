@@ -38,7 +38,7 @@ pub use error::Error;
 pub use listeners::Listeners;
 pub use service::{propose_status, set_health_rules_command};
 
-/// Runs a replica until `shutdown` completes, then stops gracefully: leadership is handed over, requests in
+/// Runs a replica until `shutdown` completes, then stops gracefully: leadership is transferred, requests in
 /// progress are finished, streams and the log are closed.
 ///
 /// # Errors

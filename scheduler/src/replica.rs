@@ -182,14 +182,14 @@ impl Replica {
             closing.clone(),
         ));
         tasks.spawn(health::report(reporter, handle.leadership(), stop.clone()));
-        tasks.spawn(pump(context.clone(), stop.clone()));
+        tasks.spawn(run_watch_hub(context.clone(), stop.clone()));
         tasks.spawn(backups::run(context.clone(), stop.clone()));
         tasks.spawn(spans::follow(context.clone(), stop.clone()));
         tasks.spawn(leader_loop(&context, leader_inputs).run(stop.clone()));
         if let Some(publisher) = publisher {
             tasks.spawn(publisher.run(stop.clone()));
         }
-        let founding = bootstrap_or_join(&handle, &config, tls, &stop);
+        let bootstrapping = bootstrap_or_join(&handle, &config, tls, &stop);
         tracing::info!(replica = %config.replica_id, "serving");
         let stopping = CancellationToken::new();
         if let Some(systemd) = systemd {
@@ -205,7 +205,7 @@ impl Replica {
             error = stopped(&handle) => Err(error),
             served = &mut server => served.unwrap_or_else(|error| Err(Error::Part(error))),
             error = failed(&mut tasks) => Err(error),
-            founded = async { founding.await?; std::future::pending::<Result<(), Error>>().await } => founded,
+            ended = async { bootstrapping.await?; std::future::pending::<Result<(), Error>>().await } => ended,
         };
         stopping.cancel();
         transfer_leadership(&handle).await;
@@ -343,7 +343,7 @@ async fn answers_reads(handle: &Handle<State>) -> Result<(), String> {
     }
 }
 
-async fn pump(context: Context, stop: CancellationToken) {
+async fn run_watch_hub(context: Context, stop: CancellationToken) {
     let applied = context.handle.applied();
     let hub = Arc::clone(&context.hub);
     hub.run(applied, || context.fork(), stop).await;

@@ -234,7 +234,9 @@ fn awaits_port(attempt: &Attempt) -> bool {
     let Some(first) = attempt.runs().next().filter(|_| attempt.barrier.is_some()) else {
         return false;
     };
-    let is_vacant = { attempt.vacancy() }.is_some_and(|vacancy| vacancy.run.task == first.task);
+    let is_vacant = attempt
+        .vacancy()
+        .is_some_and(|vacancy| vacancy.run.task == first.task);
     let has_joined = attempt.joined(first.task).is_some();
     is_vacant || has_joined && first.phase == TaskPhase::Assigned
 }

@@ -118,9 +118,9 @@ impl Cluster {
     pub fn first_fit(&self, id: JobId, unit: UnitIndex) -> Option<Command> {
         let job = self.state.job(id)?;
         let mut hosts = self.state.hosts.values();
-        let asker = Requester::at(job, unit, self.now);
+        let requester = Requester::at(job, unit, self.now);
         let freed = Freed::default();
-        let mut ledger = HostTrial::open(&self.state, hosts.next()?, asker, &freed);
+        let mut ledger = HostTrial::open(&self.state, hosts.next()?, requester, &freed);
         let mut at = *self.state.hosts.keys().next()?;
         let mut tasks = Vec::new();
         for task in job.tasks_of(unit).map(TaskIndex) {
@@ -130,7 +130,7 @@ impl Cluster {
                     Ok(gpus) => break gpus,
                     Err(_) => {
                         let host = hosts.next()?;
-                        ledger = HostTrial::open(&self.state, host, asker, &freed);
+                        ledger = HostTrial::open(&self.state, host, requester, &freed);
                         at = host.id;
                     }
                 }

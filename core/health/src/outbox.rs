@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_are_repeated_until_they_are_heard_and_count_once() {
+    fn findings_are_repeated_until_acknowledged_and_count_once() {
         let mut outbox = Outbox::default();
         let mut applied = AppliedUpTo::default();
         for _ in 0..3 {

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_a_pattern_stand_in_one_line_in_order() {
+    fn a_pattern_matches_its_words_in_order_within_one_line() {
         let consequence = "x NCCL WARN NET: call failed: remote process exited";
         assert_eq!(cause(consequence), Some(Cause::Consequence));
         assert_eq!(cause("remote process exited NCCL WARN"), None);

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shortest_lease_survives_a_lost_beat() {
+    fn the_shortest_lease_survives_a_lost_heartbeat() {
         for heartbeat_ms in [500, 2_000, 5_000, 30_000] {
             let timings = Timings {
                 heartbeat_ms,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_asked_before_its_lease_ends_and_not_for_a_lost_beat() {
+    fn a_task_is_asked_to_stop_before_its_lease_ends_but_not_for_one_lost_heartbeat() {
         // A sixth of what the lease leaves, as the grace is longer; the whole grace.
         assert_eq!(lease_warning_ms(30_000, 45_000, 5_000), 5_119);
         assert_eq!(lease_warning_ms(30_000, 300_000, 5_000), 30_000);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_product_s_leases_leave_the_reference_s_time_and_hold_at_five_percent() {
+    fn default_leases_hold_although_clocks_differ_by_five_percent() {
         assert_eq!(fence_after_ms(45_000), 30_714);
         assert_eq!(fence_after_ms(300_000), 261_428);
         // A worker 5 % slow, a leader 5 % fast (fault 40): dead after 42.86 s of true time at the latest,

@@ -1,4 +1,4 @@
-//! Remaining allowance of queues and users under their limits within one planning round.
+//! Limit checks of one round: what queues and users may still use under their limits.
 
 use imbl::OrdSet;
 use muster_engine::rights::uncovered;
@@ -147,7 +147,7 @@ impl<'a> Allowance<'a> {
     }
 
     /// Adds amounts given to a job.
-    pub(super) fn give(
+    pub(super) fn charge(
         &mut self,
         spec: &JobSpec,
         allocation_basis: &AllocationBasis,
@@ -236,7 +236,7 @@ mod tests {
 
     /// `validate` does not bound memory, so a log may hold such jobs.
     #[test]
-    fn a_gang_that_wants_more_memory_than_a_number_holds_is_planned_for() {
+    fn a_gang_whose_total_memory_overflows_is_planned_for() {
         let mut cluster = Cluster::with_hosts(2, 8);
         let limit = Limits {
             memory_mib: Some(u64::MAX - 1),

@@ -1,4 +1,4 @@
-//! Reasons why a job is not placed: one variant per reason, with the figures behind it.
+//! Pending reasons: why a job is not placed, one variant per reason, with the figures behind it.
 
 use muster_model::ids::{JobId, TaskIndex};
 use muster_model::spec::Dependency;

@@ -1,4 +1,4 @@
-//! Changes to a job's request that can be tried out.
+//! Changes to a job's specification that `explain` tries out, such as fewer tasks or another GPU model.
 
 use std::fmt;
 use std::sync::Arc;

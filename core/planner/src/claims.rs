@@ -1,5 +1,7 @@
-//! Claims within a round: ready claims are placed first; a unit that found no room may preempt, have others
-//! moved, or reserve.
+//! Claims of a round: resources reserved for units that found no room.
+//!
+//! Units whose claims have become free are placed first. A unit that found no room may preempt others, have
+//! others moved, or reserve room for later.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +41,7 @@ struct Claimed {
 }
 
 /// What a unit that was not placed does next.
-enum Recourse {
+enum Fallback {
     /// It claims resources.
     Claim(Claimed),
     /// It will probably claim resources, but only the next round can use the result of the search.
@@ -67,7 +69,7 @@ impl<'a> Round<'a> {
     /// Places the units whose claimed resources are all free.
     pub(super) fn place_claimed(&mut self) {
         let state = self.state;
-        if self.drop_baseless_claims() {
+        if self.drop_invalid_claims() {
             // The next step depends on what that frees.
             self.ended = true;
             return;
@@ -87,7 +89,7 @@ impl<'a> Round<'a> {
     /// Drops claims whose allocation basis no longer exists because their queue became a virtual cluster or
     /// ceased to be one; returns whether there are any. Drops at most as many as the budget allows; the
     /// next plan drops the rest.
-    fn drop_baseless_claims(&mut self) -> bool {
+    fn drop_invalid_claims(&mut self) -> bool {
         let state = self.state;
         for UnitId { job: id, unit } in state.index.claims.keys().copied() {
             let Some(job) = state.job(id) else { continue };
@@ -99,7 +101,7 @@ impl<'a> Round<'a> {
             let basis_gone =
                 basis_mismatch(queue, &job.spec, &claim.allocation_basis, &claim.tasks);
             let reason = basis_gone.map(str::to_owned);
-            if let Some(reason) = reason.or_else(|| self.too_late(job, unit, claim)) {
+            if let Some(reason) = reason.or_else(|| self.maintenance_conflict(job, unit, claim)) {
                 if self.is_over_budget() {
                     return true;
                 }
@@ -117,23 +119,28 @@ impl<'a> Round<'a> {
     /// Reason why a unit can no longer start where it claims: one of the hosts has a planned block that
     /// begins too soon and is not over when the unit starts. Otherwise schedules another check for the time
     /// from which such a block keeps the unit off.
-    fn too_late(&mut self, job: &Job, unit: UnitIndex, claim: &Claim) -> Option<String> {
+    fn maintenance_conflict(
+        &mut self,
+        job: &Job,
+        unit: UnitIndex,
+        claim: &Claim,
+    ) -> Option<String> {
         let state = self.state;
         if state.index.planned.is_empty() {
             return None;
         }
         let hosts: BTreeSet<HostId> = claim.tasks.iter().map(|task| task.host).collect();
         let planned = hosts.into_iter().filter_map(|host| state.host(host));
-        let asker = Requester::for_claim(job, unit, claim.expected_at, self.now);
+        let requester = Requester::for_claim(job, unit, claim.expected_at, self.now);
         for host in planned {
             let current = host
                 .planned
                 .as_ref()
-                .filter(|block| !block.has_expired_at(asker.now));
+                .filter(|block| !block.has_expired_at(requester.now));
             let Some(planned) = current.and_then(|block| block.planned) else {
                 continue;
             };
-            if asker.maintenance_misfit(host).is_some() {
+            if requester.maintenance_misfit(host).is_some() {
                 let in_s = planned.at.since(self.now) / 1_000;
                 let name = &host.name;
                 return Some(format!("host {name} is to be blocked in {in_s} s"));
@@ -145,20 +152,20 @@ impl<'a> Round<'a> {
     }
 
     fn place_early(&mut self, job: &'a Job, unit: UnitIndex) {
-        let (line, _) = WaitingClass::of(&self.state.queues, job);
-        let Some(line) = self.order.position(&line) else {
+        let (class, _) = WaitingClass::of(&self.state.queues, job);
+        let Some(class) = self.order.position(&class) else {
             return;
         };
         if self.at_once_reached(job).is_some() {
             return;
         }
-        let turn = Turn { job: job.id, line };
+        let turn = Turn { job: job.id, class };
         match self.place(turn, job, unit) {
             Ok(()) => {
                 self.placed_early.insert(UnitId::new(job.id, unit));
                 let of_job = self.placed_early.range(UnitId::all_of(job.id));
                 if of_job.count() as u64 == job.counts.waiting {
-                    self.done_early.insert((line, job.id));
+                    self.done_early.insert((class, job.id));
                 }
             }
             // The unit is no longer entitled to its reservation: other units are. During moves a limit may
@@ -177,7 +184,7 @@ impl<'a> Round<'a> {
     }
 
     /// Decides what follows for a unit that was not placed. A unit that holds a claim waits for it; any
-    /// other one claims resources if it can ([`Self::recourse`]) and is refused if not.
+    /// other one claims resources if it can ([`Self::fallback`]) and is refused if not.
     pub(super) fn refuse_unit(
         &mut self,
         turn: Turn,
@@ -201,15 +208,15 @@ impl<'a> Round<'a> {
             self.refuse(turn, refusal);
             return;
         }
-        match self.recourse(turn, job, unit, &refusal, is_head) {
-            Recourse::Claim(claimed) if !self.has_steps() => self.claim(turn, job, unit, claimed),
+        match self.fallback(turn, job, unit, &refusal, is_head) {
+            Fallback::Claim(claimed) if !self.has_steps() => self.claim(turn, job, unit, claimed),
             // Rights and running attempts were read from the state: placements of this round may have used
             // them up, and a successor of a leader that crashes in between would observe that.
-            Recourse::Claim(_) | Recourse::NextRound => {
+            Fallback::Claim(_) | Fallback::NextRound => {
                 self.ended = true;
                 self.plan.more = true;
             }
-            Recourse::Wait => self.refuse(turn, refusal),
+            Fallback::Wait => self.refuse(turn, refusal),
         }
     }
 
@@ -218,54 +225,54 @@ impl<'a> Round<'a> {
     /// 1. Preemption, which depends on the unit's rights and not on its place in the queue.
     /// 2. Moves of others, for the head of a queue that lacks room.
     /// 3. A reservation, for the head of a queue that waits for others to end.
-    fn recourse(
+    fn fallback(
         &mut self,
         turn: Turn,
         job: &'a Job,
         unit: UnitIndex,
         refusal: &Refusal,
         is_head: bool,
-    ) -> Recourse {
+    ) -> Fallback {
         let lacks_room_or_limit =
             refusal.shortage.is_some() || matches!(refusal.blocker, Blocker::Limit(_));
         if lacks_room_or_limit
             && self.state.index.claims.len() < muster_model::limits::CLAIMS_MAX
             && let Some(claimed) = self.preemption(turn, job, unit)
         {
-            return Recourse::Claim(claimed);
+            return Fallback::Claim(claimed);
         }
         // A head waits for others: it lacks room, or its queue is at a limit.
         if !is_head {
-            return Recourse::Wait;
+            return Fallback::Wait;
         }
         if let Some(shortage) = &refusal.shortage
             && let Some(claimed) = self.moves(job, unit, shortage)
         {
-            return Recourse::Claim(claimed);
+            return Fallback::Claim(claimed);
         }
         if !self.may_reserve(job, unit) {
-            return Recourse::Wait;
+            return Fallback::Wait;
         }
         let queue_at_limit = refusal.queue_at_limit();
         if self.has_steps() && queue_at_limit.is_none() {
             // Nearly always succeeds: the search is left to the round that can use its result.
-            return Recourse::NextRound;
+            return Fallback::NextRound;
         }
         self.reservation(job, unit, queue_at_limit)
-            .map_or(Recourse::Wait, Recourse::Claim)
+            .map_or(Fallback::Wait, Fallback::Claim)
     }
 
     /// Whether the job is the first of its queue that waits for such hosts, because they are full or
     /// because the queue is at its limit; if so, it is recorded as the head.
     fn is_head(&mut self, turn: Turn, waits: bool) -> bool {
-        let ours = self.order.line(turn.line).line;
+        let ours = self.order.queued(turn.class).class;
         let competes = |other: &usize| {
-            let theirs = self.order.line(*other).line;
+            let theirs = self.order.queued(*other).class;
             theirs.queue == ours.queue && theirs.shape.meets(&ours.shape)
         };
         let head = waits && !self.heads.iter().any(competes);
         if head {
-            self.heads.push(turn.line);
+            self.heads.push(turn.class);
         }
         head
     }
@@ -275,20 +282,20 @@ impl<'a> Round<'a> {
         if allocation_basis == AllocationBasis::Opportunistic {
             return None;
         }
-        let line = self.order.line(turn.line).line;
-        let (queue, user) = (Arc::clone(&line.queue), line.user.clone());
+        let class = self.order.queued(turn.class).class;
+        let (queue, user) = (Arc::clone(&class.queue), class.user.clone());
         let known = (self.demand(turn, job, unit), queue, user, job.spec.priority);
         if self.failed_preemptions.contains(&known) {
             return None;
         }
-        let wanting = Claimant {
+        let claimant = Claimant {
             job,
             unit,
             allocation_basis: &allocation_basis,
             now: self.now,
         };
         let allowance = self.allowance.for_unit(job, unit);
-        let proposed = preempt::propose(&self.capacity, &allowance, wanting);
+        let proposed = preempt::propose(&self.capacity, &allowance, claimant);
         if proposed.found.is_none() {
             self.failed_preemptions.insert(known);
             if let Some(end) = proposed.protection_ends {

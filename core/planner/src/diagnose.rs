@@ -1,4 +1,4 @@
-//! Diagnosis of the placement constraint that blocks a unit from free room.
+//! Diagnosis of a unit that does not fit: the placement constraint without which it would fit now.
 //!
 //! Each constraint is lifted in turn and the unit is placed without it, using the same search. Jobs without
 //! constraints cost nothing extra.
@@ -305,8 +305,8 @@ impl Diagnosis<'_, '_> {
             spec: Arc::new(spec),
             ..self.job.clone()
         };
-        let asker = self.capacity.asker(self.job, self.unit);
-        self.rejecting_hosts(&at_once, |host| asker.maintenance_misfit(host))
+        let requester = self.capacity.requester(self.job, self.unit);
+        self.rejecting_hosts(&at_once, |host| requester.maintenance_misfit(host))
     }
 
     /// The hosts that reject the unit, among those on which it would be placed with the changed job.
@@ -371,9 +371,9 @@ impl Diagnosis<'_, '_> {
     /// Reason why a host fits no task of the unit; `None` if it fits one.
     fn misfit(self, host: &Host) -> Option<String> {
         let group = first_group(self.job, self.unit)?;
-        let asker = self.capacity.asker(self.job, self.unit);
+        let requester = self.capacity.requester(self.job, self.unit);
         let freed = Freed::default();
-        let mut ledger = HostTrial::open(self.capacity.state(), host, asker, &freed);
+        let mut ledger = HostTrial::open(self.capacity.state(), host, requester, &freed);
         ledger.choose(group).err().map(|misfit| misfit.to_string())
     }
 

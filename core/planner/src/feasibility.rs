@@ -159,7 +159,7 @@ fn fill(state: &State, model: &str, parts: &[Part<'_>]) -> Result<(), Tally> {
                 .min(left[position])
                 .min(group.tasks_per_host_max.unwrap_or(u32::MAX));
             left[position] -= count;
-            empty.give(&group.resources, count);
+            empty.deduct(&group.resources, count);
         }
         if left.iter().all(|left| *left == 0) {
             return Ok(());
@@ -195,7 +195,7 @@ impl Empty {
             .min(by_memory.map_or(u32::MAX, |tasks| u32::try_from(tasks).unwrap_or(u32::MAX)))
     }
 
-    fn give(&mut self, asked: &Resources, count: u32) {
+    fn deduct(&mut self, asked: &Resources, count: u32) {
         self.gpus -= count * asked.gpus;
         self.cpus_milli -= count * asked.cpus_milli;
         self.memory_mib -= u64::from(count) * asked.memory_mib;

@@ -1,4 +1,4 @@
-//! Resources that a unit takes at its place, and the attempts in the way there.
+//! Conflicts of a placement: which running attempts hold the resources that it takes.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,18 @@
-//! Planner: a pure function from the state to a set of placements, with a reason for everything that it
-//! does not place.
+//! Placement planner: a pure function from the cluster state to placements and preemptions, with a reason
+//! for every job that keeps waiting.
 //!
-//! It may be clever, slow or wrong: `apply` re-checks every placement with the same feasibility function.
+//! One plan works as follows:
+//! 1. `rounds` runs scheduling rounds until nothing more can be decided. Each `round` gives the waiting
+//!    jobs their turns in the order of fair shares (`order`, `share`) and checks limits (`allowance`).
+//! 2. In its turn, a unit is placed by best fit on the free resources (`unit`, `capacity`) or, in a
+//!    virtual cluster, in guaranteed cells (`vc`).
+//! 3. A unit that finds no room may claim it (`claims`): by preemption (`preempt`), by moving others
+//!    (`defragment`), or by a reservation for later (`reserve`), around which others are backfilled.
+//! 4. A unit that still waits gets its [`Blocker`] (`diagnose`). [`explain()`] adds remedies
+//!    and an expected start on request.
+//!
+//! The planner may be clever, slow or wrong: `apply` re-checks every placement with the same feasibility
+//! function.
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
@@ -118,8 +129,8 @@ impl Plan {
 /// the same hosts. A job that the cluster could never hold, or whose back-off is not over, holds up no
 /// other job. The units of an array are placed one by one, a gang all or nothing.
 ///
-/// The cost depends on the number of placements and waiting classes ([`muster_engine::state::Line`]), not
-/// on the number of hosts or jobs.
+/// The cost depends on the number of placements and waiting classes
+/// ([`WaitingClass`](muster_engine::state::WaitingClass)), not on the number of hosts or jobs.
 #[must_use]
 pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
     rounds::run(state, now, budget)
@@ -138,8 +149,8 @@ pub fn plan_in_place(state: &State, now: TimeMs, budget: Budget) -> Plan {
 /// cells that it might get back.
 #[must_use]
 pub fn is_idle(state: &State) -> bool {
-    let nobody_lacks = state.index.waiting.is_empty() && state.index.vacant.is_empty();
-    nobody_lacks && state.index.allocation.guests().next().is_none()
+    let nothing_waits = state.index.waiting.is_empty() && state.index.vacant.is_empty();
+    nothing_waits && state.index.allocation.guests().next().is_none()
 }
 
 /// The state at a given time: stamps never decrease, even if the wall clock does.

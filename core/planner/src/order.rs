@@ -1,8 +1,8 @@
-//! Order of turns: at every level of the queue tree the child with the smallest share; inside a queue its
-//! configured order.
+//! Hierarchical fair-share order of the waiting jobs: at every level of the queue tree the child with the
+//! smallest share is next; inside a queue the queue's configured order decides.
 //!
-//! Shares follow what the round gives out. Ties go to the head with the higher priority, then to the older
-//! one, so a cluster with one queue is served by priority and age.
+//! Every placement of the round raises the share of its queue. Ties go to the head with the higher priority,
+//! then to the older one, so a cluster with one queue is served by priority and age.
 //!
 //! The tree is one vector of nodes, which name each other by position; every set has what is served next as
 //! its first entry. For the queues `a` with a child `x`, and `b` in fair order with the user `ann`:
@@ -10,9 +10,9 @@
 //! ```text
 //! nodes[0] root     children {(rank, 3), (rank, 1)}
 //! nodes[1]   a        children {(rank, 2)}
-//! nodes[2]     x        lines {(head, 7), (head, 4)}    jobs wait in leaves, by waiting class:
-//! nodes[3]   b        children {(rank, 4)}              lines[7] and lines[4] of the order
-//! nodes[4]     ann      lines {(head, 9)}
+//! nodes[2]     x        classes {(head, 7), (head, 4)}  jobs wait in leaves, by waiting class:
+//! nodes[3]   b        children {(rank, 4)}              classes[7] and classes[4] of the order
+//! nodes[4]     ann      classes {(head, 9)}
 //! ```
 //!
 //! A node's rank is its key in its parent's `children`. Where nothing waits, a node has no rank and its
@@ -33,7 +33,7 @@ use crate::share::{Holding, Share, guaranteed};
 
 /// A waiting class of jobs in a round.
 pub(super) struct QueuedClass<'a> {
-    pub(super) line: &'a WaitingClass,
+    pub(super) class: &'a WaitingClass,
     /// Waiting classes with equal numbers have the same placement class.
     pub(super) placement_class: usize,
     /// Whether its queue or an ancestor has a limit.
@@ -58,7 +58,7 @@ struct Node<'a> {
     limited: bool,
     children: BTreeSet<(Rank, usize)>,
     /// Waiting classes with jobs, by head.
-    lines: BTreeSet<(WaitingKey, usize)>,
+    classes: BTreeSet<(WaitingKey, usize)>,
     /// Its key in the parent's `children`; `None` while nothing waits in it or below it.
     rank: Option<Rank>,
 }
@@ -69,7 +69,7 @@ type Rank = (Share, WaitingKey);
 /// The queue tree with the jobs not considered yet.
 pub(super) struct Order<'a> {
     state: &'a State,
-    lines: Vec<QueuedClass<'a>>,
+    classes: Vec<QueuedClass<'a>>,
     nodes: Vec<Node<'a>>,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Order<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) job: JobId,
-    pub(super) line: usize,
+    pub(super) class: usize,
 }
 
 const ROOT: usize = 0;
@@ -86,16 +86,16 @@ impl<'a> Order<'a> {
     pub(super) fn new(state: &'a State) -> Self {
         let mut order = Self {
             state,
-            lines: Vec::new(),
+            classes: Vec::new(),
             nodes: vec![Node::root()],
         };
         let mut leaves = Leaves::default();
         let mut places = PlacementClasses::default();
-        for (line, jobs) in &state.index.waiting {
-            let leaf = order.leaf_of(line, &mut leaves);
-            order.add_line(line, jobs, leaf, places.number(&line.shape));
+        for (class, jobs) in &state.index.waiting {
+            let leaf = order.leaf_of(class, &mut leaves);
+            order.add_class(class, jobs, leaf, places.number(&class.shape));
         }
-        // Ranks leaf by leaf, once all lines are known. Children come after their parents, so seen from the
+        // Ranks leaf by leaf, once all classes are known. Children come after their parents, so seen from the
         // end an inner node already lists the children in which jobs wait.
         for node in (0..order.nodes.len()).rev() {
             if order.nodes[node].children.is_empty() {
@@ -106,9 +106,9 @@ impl<'a> Order<'a> {
     }
 
     /// Appends a waiting class, at its leaf and in the list of all.
-    fn add_line(
+    fn add_class(
         &mut self,
-        line: &'a WaitingClass,
+        class: &'a WaitingClass,
         jobs: &'a OrdSet<WaitingKey>,
         leaf: usize,
         places: usize,
@@ -116,11 +116,11 @@ impl<'a> Order<'a> {
         let left = jobs.len() as u64;
         let mut jobs = Box::new(jobs.iter());
         let head = jobs.next().copied();
-        let position = self.lines.len();
+        let position = self.classes.len();
         let node = &mut self.nodes[leaf];
-        node.lines.extend(head.map(|head| (head, position)));
-        self.lines.push(QueuedClass {
-            line,
+        node.classes.extend(head.map(|head| (head, position)));
+        self.classes.push(QueuedClass {
+            class,
             placement_class: places,
             limited: node.limited,
             jobs,
@@ -132,9 +132,9 @@ impl<'a> Order<'a> {
     }
 
     /// The node in which a waiting class waits; creates it and its ancestors if they are missing.
-    fn leaf_of(&mut self, line: &'a WaitingClass, leaves: &mut Leaves<'a>) -> usize {
-        let name: &'a str = &line.queue;
-        if let Some(leaf) = leaves.get(&(name, line.user.as_deref())) {
+    fn leaf_of(&mut self, class: &'a WaitingClass, leaves: &mut Leaves<'a>) -> usize {
+        let name: &'a str = &class.queue;
+        if let Some(leaf) = leaves.get(&(name, class.user.as_deref())) {
             return *leaf;
         }
         let mut path: Vec<&'a str> = within(name).collect();
@@ -146,7 +146,7 @@ impl<'a> Order<'a> {
                 self.nodes.len() - 1
             });
         }
-        if let Some(user) = line.user.as_deref() {
+        if let Some(user) = class.user.as_deref() {
             if self.nodes[node].config.order == QueueOrder::Fair {
                 self.nodes.push(Node::of_user(self.state, node, name, user));
                 node = self.nodes.len() - 1;
@@ -162,16 +162,16 @@ impl<'a> Order<'a> {
         while let Some((_, child)) = node.children.first() {
             node = &self.nodes[*child];
         }
-        let ((_, job), line) = node.lines.first()?;
+        let ((_, job), class) = node.classes.first()?;
         Some(Turn {
             job: *job,
-            line: *line,
+            class: *class,
         })
     }
 
     /// The next unit of the job whose turn it is.
     pub(super) fn next_unit(&mut self, turn: Turn) -> Option<UnitIndex> {
-        let queued = &mut self.lines[turn.line];
+        let queued = &mut self.classes[turn.class];
         if queued.units.is_none() {
             let job = self.state.job(turn.job)?;
             queued.units = Some(Box::new(job.waiting_units()));
@@ -180,8 +180,8 @@ impl<'a> Order<'a> {
     }
 
     /// Adds amounts to the usage of the job's queue, its ancestors, and the user within them.
-    pub(super) fn give(&mut self, line: usize, amounts: &Amounts, opportunistic: bool) {
-        let leaf = self.lines[line].leaf;
+    pub(super) fn charge(&mut self, class: usize, amounts: &Amounts, opportunistic: bool) {
+        let leaf = self.classes[class].leaf;
         let mut at = Some(leaf);
         while let Some(node) = at {
             self.nodes[node].holding.add(amounts, opportunistic);
@@ -192,44 +192,44 @@ impl<'a> Order<'a> {
 
     /// Advances to the next job.
     pub(super) fn pass(&mut self, turn: Turn) {
-        let queued = &mut self.lines[turn.line];
+        let queued = &mut self.classes[turn.class];
         let Some(head) = queued.head.take() else {
             return;
         };
         queued.units = None;
         queued.head = queued.jobs.next().copied();
         queued.left -= 1;
-        let lines = &mut self.nodes[queued.leaf].lines;
-        lines.remove(&(head, turn.line));
-        lines.extend(queued.head.map(|head| (head, turn.line)));
+        let classes = &mut self.nodes[queued.leaf].classes;
+        classes.remove(&(head, turn.class));
+        classes.extend(queued.head.map(|head| (head, turn.class)));
         let leaf = queued.leaf;
         self.settle(leaf);
     }
 
     /// Closes a waiting class for this round; returns the number of jobs left in it.
-    pub(super) fn close(&mut self, line: usize) -> u64 {
-        let queued = &mut self.lines[line];
+    pub(super) fn close(&mut self, class: usize) -> u64 {
+        let queued = &mut self.classes[class];
         let Some(head) = queued.head.take() else {
             return 0;
         };
         let leaf = queued.leaf;
-        self.nodes[leaf].lines.remove(&(head, line));
+        self.nodes[leaf].classes.remove(&(head, class));
         self.settle(leaf);
-        std::mem::take(&mut self.lines[line].left)
+        std::mem::take(&mut self.classes[class].left)
     }
 
     /// Open waiting classes of the same queue whose jobs compete with those of this one, itself included.
-    pub(super) fn competing(&self, line: usize, lacks_gpus: bool) -> Vec<usize> {
-        let ours = self.lines[line].line;
+    pub(super) fn competing(&self, class: usize, lacks_gpus: bool) -> Vec<usize> {
+        let ours = self.classes[class].class;
         let start = self
-            .lines
-            .partition_point(|other| other.line.queue < ours.queue);
-        let of_queue = self.lines[start..].iter().zip(start..);
+            .classes
+            .partition_point(|other| other.class.queue < ours.queue);
+        let of_queue = self.classes[start..].iter().zip(start..);
         of_queue
-            .take_while(|(other, _)| other.line.queue == ours.queue)
+            .take_while(|(other, _)| other.class.queue == ours.queue)
             .filter(|(other, _)| other.head.is_some())
             .filter(|(other, _)| {
-                let theirs = &other.line.shape;
+                let theirs = &other.class.shape;
                 ours.shape.meets(theirs) || (!lacks_gpus && !theirs.needs_gpus())
             })
             .map(|(_, position)| position)
@@ -238,18 +238,20 @@ impl<'a> Order<'a> {
 
     /// Whether a job is the head of its waiting class.
     pub(super) fn is_head(&self, turn: Turn) -> bool {
-        let head = self.lines[turn.line].head;
+        let head = self.classes[turn.class].head;
         head.is_some_and(|(_, job)| job == turn.job)
     }
 
     /// A waiting class of the round.
-    pub(super) fn line(&self, position: usize) -> &QueuedClass<'a> {
-        &self.lines[position]
+    pub(super) fn queued(&self, position: usize) -> &QueuedClass<'a> {
+        &self.classes[position]
     }
 
     /// Position of a waiting class.
-    pub(super) fn position(&self, line: &WaitingClass) -> Option<usize> {
-        let found = self.lines.binary_search_by(|other| other.line.cmp(line));
+    pub(super) fn position(&self, class: &WaitingClass) -> Option<usize> {
+        let found = self
+            .classes
+            .binary_search_by(|other| other.class.cmp(class));
         found.ok()
     }
 
@@ -278,7 +280,7 @@ impl<'a> Order<'a> {
         let node = &self.nodes[position];
         let head = match node.children.first() {
             Some(((_, head), _)) => *head,
-            None => self.true_priority(node.lines.first()?.0, &node.config),
+            None => self.true_priority(node.classes.first()?.0, &node.config),
         };
         let totals = &self.state.index.totals;
         let share = match node.queue {
@@ -314,7 +316,7 @@ impl<'a> Node<'a> {
             holding: Holding::default(),
             limited: false,
             children: BTreeSet::new(),
-            lines: BTreeSet::new(),
+            classes: BTreeSet::new(),
             rank: None,
         }
     }

@@ -1,4 +1,4 @@
-//! Numbers of placement classes, so that a round compares numbers instead of shapes.
+//! Numbering of placement classes, so that a round compares numbers instead of whole requests.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

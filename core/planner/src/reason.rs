@@ -1,4 +1,4 @@
-//! Reasons without their figures, used as labels of metrics.
+//! Pending reasons without their figures, used as metric labels.
 
 use std::collections::BTreeMap;
 
@@ -123,7 +123,7 @@ mod tests {
     const DOCUMENT: &str = include_str!("../../../docs/explain.md");
 
     #[test]
-    fn every_reason_has_a_name_of_its_own_and_is_documented() {
+    fn every_reason_has_a_unique_documented_name() {
         let names: BTreeSet<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
         assert_eq!(names.len(), Reason::ALL.len());
         for name in names {

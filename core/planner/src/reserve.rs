@@ -1,4 +1,5 @@
-//! Reservations: room for the head of a queue that waited long enough, where running work ends soonest.
+//! Reservations for backfill: once the head of a queue has waited long enough, room is reserved for it where
+//! running work ends soonest.
 //!
 //! Attempts are assumed to end in the order of their expected ends; the unit is put where it fits first. No
 //! attempt is stopped. Reserved resources are lent only to work whose time limit ends before the expected
@@ -52,7 +53,7 @@ pub(super) fn propose(
         let too_late: Vec<HostId> = starts
             .into_iter()
             .map(|at| Requester::for_claim(job, unit, at, capacity.now()))
-            .flat_map(|asker| asker.hosts_blocked_too_soon(capacity.state(), &found.tasks))
+            .flat_map(|requester| requester.hosts_blocked_too_soon(capacity.state(), &found.tasks))
             .collect();
         if too_late.is_empty() {
             return Some(found);
@@ -70,12 +71,15 @@ fn propose_on(
     is_allowed: impl Fn(&[TaskPlacement]) -> bool,
 ) -> Option<Reservation> {
     let state = capacity.state();
-    let useful = Useful::to(state, job);
+    let useful = Useful::for_job(state, job);
     let ending: Vec<&(End, Running<'_>)> = ending
         .iter()
         .filter(|(_, running)| useful.has(capacity, running))
         .collect();
-    let named: Vec<Victim> = ending.iter().map(|(_, running)| running.named()).collect();
+    let named: Vec<Victim> = ending
+        .iter()
+        .map(|(_, running)| running.as_victim())
+        .collect();
     let (count, tasks) = smallest_prefix::smallest(capacity, &named, |fork, _| {
         let placed = unit::place_unborrowed(fork, job, unit).ok()?;
         Some(placed.tasks).filter(|tasks| is_allowed(tasks))

@@ -1,4 +1,4 @@
-//! Sequence of rounds in one plan.
+//! Planning loop: runs scheduling rounds until one ends without a preempting claim.
 //!
 //! The decisions after a preempting claim depend on what it changes: rights, usage, free resources. A claim
 //! therefore ends its round, and the next round works on the state as it will be after the steps are
@@ -32,13 +32,13 @@ const PLANS_MAX: usize = 64;
 type Barred = BTreeSet<UnitId>;
 
 /// The state in which the last round of a plan is made.
-pub(super) struct Last<'a> {
+pub(super) struct LastRound<'a> {
     /// Owned by the planner from the first claim on, which is tried on a fork.
     pub(super) state: Cow<'a, State>,
     barred: Barred,
 }
 
-impl Last<'_> {
+impl LastRound<'_> {
     /// The last round, before the first turn.
     pub(super) fn round(&self, now: TimeMs) -> Round<'_> {
         let budget = Budget {
@@ -49,8 +49,8 @@ impl Last<'_> {
     }
 
     /// Converts the borrowed state into an owned one.
-    fn kept(self) -> Last<'static> {
-        Last {
+    fn kept(self) -> LastRound<'static> {
+        LastRound {
             state: Cow::Owned(self.state.into_owned()),
             barred: self.barred,
         }
@@ -59,19 +59,19 @@ impl Last<'_> {
 
 /// Plans round after round until nothing is left to decide.
 pub(super) fn run(state: &State, now: TimeMs, budget: Budget) -> Plan {
-    follow(state, now, budget).0
+    plan_rounds(state, now, budget).0
 }
 
 /// Follows plan after plan, as the leader does, up to the last round of the one that leaves nothing to the
 /// next.
-pub(super) fn last(state: &State, now: TimeMs) -> Last<'static> {
+pub(super) fn last_round(state: &State, now: TimeMs) -> LastRound<'static> {
     let budget = Budget {
         steps_max: usize::MAX,
         examined_max: usize::MAX,
     };
     let mut applied = at(state, now).into_owned();
     for _ in 1..PLANS_MAX {
-        let (plan, last) = follow(&applied, now, budget);
+        let (plan, last) = plan_rounds(&applied, now, budget);
         if !plan.more {
             return last.kept();
         }
@@ -79,12 +79,12 @@ pub(super) fn last(state: &State, now: TimeMs) -> Last<'static> {
             apply(&mut applied, now, step);
         }
     }
-    follow(&applied, now, budget).1.kept()
+    plan_rounds(&applied, now, budget).1.kept()
 }
 
 /// A plan, and the state in which its last round was made.
-fn follow(state: &State, now: TimeMs, budget: Budget) -> (Plan, Last<'_>) {
-    let mut last = Last {
+fn plan_rounds(state: &State, now: TimeMs, budget: Budget) -> (Plan, LastRound<'_>) {
+    let mut last = LastRound {
         state: at(state, now),
         barred: Barred::new(),
     };
@@ -101,12 +101,12 @@ fn follow(state: &State, now: TimeMs, budget: Budget) -> (Plan, Last<'_>) {
         }
         left.examined_max = left.examined_max.saturating_sub(ran.examined);
         left.steps_max = left.steps_max.saturating_sub(rest.len());
-        if takes_newcomers(&rest, state.revision) {
+        if preempts_own_placements(&rest, state.revision) {
             // The next plan repeats and reports all of it.
             plan = Plan::default();
             left.steps_max = 0;
         } else {
-            steps.extend(carry_out(&mut last, now, rest));
+            steps.extend(apply_steps(&mut last, now, rest));
         }
         if left.examined_max == 0 || left.steps_max == 0 {
             let more = true;
@@ -127,7 +127,7 @@ fn follow(state: &State, now: TimeMs, budget: Budget) -> (Plan, Last<'_>) {
 }
 
 /// Applies steps to a fork; returns those that were not refused.
-fn carry_out(fork: &mut Last<'_>, now: TimeMs, rest: Vec<Command>) -> Vec<Command> {
+fn apply_steps(fork: &mut LastRound<'_>, now: TimeMs, rest: Vec<Command>) -> Vec<Command> {
     let mut steps = Vec::with_capacity(rest.len());
     let state = fork.state.to_mut();
     for step in rest {
@@ -143,7 +143,7 @@ fn carry_out(fork: &mut Last<'_>, now: TimeMs, rest: Vec<Command>) -> Vec<Comman
 }
 
 /// Whether a claim stops an attempt that the same plan places: its epoch is unknown until then.
-fn takes_newcomers(steps: &[Command], known: Revision) -> bool {
+fn preempts_own_placements(steps: &[Command], known: Revision) -> bool {
     steps.iter().any(|step| match step {
         Command::Claim(claiming) => {
             let mut victims = claiming.victims.iter();

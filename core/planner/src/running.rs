@@ -1,4 +1,4 @@
-//! Running attempts as candidates for preemption or for an expected end.
+//! Running attempts with their expected ends, as the planner considers them for preemption and reservations.
 
 use muster_engine::state::{BasisKind, Job, Running, State};
 use muster_model::host::Host;
@@ -47,7 +47,7 @@ impl HostDemand {
 }
 
 impl<'j> Useful<'j> {
-    pub(super) fn to(state: &State, job: &'j Job) -> Self {
+    pub(super) fn for_job(state: &State, job: &'j Job) -> Self {
         let useful = Self {
             job,
             any_model: false,

@@ -1,4 +1,4 @@
-//! Blockers as sentences.
+//! Pending reasons as sentences for users.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Shares of queues and users, which decide the order of turns.
+//! Fair shares: dominant-resource shares of queues and users, which decide whose job is next.
 
 use std::cmp::Ordering;
 
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn past_use_counts_in_addition_to_held_resources() {
+    fn past_usage_counts_in_addition_to_held_resources() {
         let greedy = Holding {
             past_gpus_milli: 20_000,
             ..holding(10, 0)

@@ -1,4 +1,4 @@
-//! Smallest prefix of an order of attempts that must end until a unit fits.
+//! Search for the fewest attempts, in a given order, that must end before a unit fits.
 
 use muster_model::command::{TaskPlacement, Victim};
 

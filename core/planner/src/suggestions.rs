@@ -1,5 +1,5 @@
-//! Suggestions for requests that no host can satisfy: unknown hosts or GPU models, tasks larger than any
-//! host.
+//! Suggestions for corrections of requests that no host can satisfy: unknown hosts or GPU models, tasks larger
+//! than any host.
 
 use std::collections::BTreeSet;
 

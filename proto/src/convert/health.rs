@@ -69,7 +69,9 @@ impl From<&Attribution> for v1::Attribution {
             confidence_permille: u32::from(attribution.confidence_permille),
             evidence: attribution.evidence.clone(),
             charge: attribution.charge.to_wire(),
-            measures: { attribution.measures.iter() }
+            measures: attribution
+                .measures
+                .iter()
                 .map(|measure| measure.word().to_owned())
                 .collect(),
             step: attribution.step.to_wire(),
@@ -85,7 +87,10 @@ impl TryFrom<v1::Attribution> for Attribution {
         let component = wire.component.map(|component| {
             Component::try_from(component).map_err(|invalid| invalid.within("component"))
         });
-        let measures = { wire.measures.into_iter() }.map(|word| Twin::from_wire("measures", word));
+        let measures = wire
+            .measures
+            .into_iter()
+            .map(|word| Twin::from_wire("measures", word));
         Ok(Self {
             class: Twin::from_wire("class", wire.class)?,
             component: component.transpose()?,

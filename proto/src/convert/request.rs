@@ -106,7 +106,7 @@ pub fn block_command(mut request: v1::BlockRequest) -> Result<Command, Rejection
             since: TimeMs::default(),
             expires_at: request.expires_at_ms.map(TimeMs),
             drain_deadline: request.drain_deadline_ms.map(TimeMs),
-            planned: { request.begins_at_ms }.map(|at_ms| Planned {
+            planned: request.begins_at_ms.map(|at_ms| Planned {
                 at: TimeMs(at_ms),
                 notice_ms: request.notice_ms.unwrap_or(Planned::NOTICE_MS_DEFAULT),
             }),

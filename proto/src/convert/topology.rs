@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_inside_a_host_comes_back_with_its_last_gpu() {
+    fn a_cell_inside_a_host_survives_the_round_trip_with_its_last_gpu() {
         let cell = CellId::Inside(HostId(7), Level(3), GpuMask(1 << 127 | 0b101));
         assert_eq!(CellId::try_from(v1::Cell::from(&cell)).unwrap(), cell);
     }

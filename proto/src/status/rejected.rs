@@ -357,7 +357,7 @@ mod tests {
     use crate::status::ErrorReport;
 
     #[test]
-    fn broken_fields_are_listed_one_by_one() {
+    fn invalid_fields_are_listed_one_by_one() {
         let violations = ["name", "groups[0].count"].map(|field| Violation {
             field: field.to_owned(),
             rule: "must not be empty".to_owned(),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_fits_into_the_trailers_however_much_is_wrong() {
+    fn an_error_with_many_details_still_fits_into_the_trailers() {
         let violations = (0..10_000).map(|position| Violation {
             field: format!("groups[{position}].{}", "é".repeat(1_000)),
             rule: "é".repeat(1_000),
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_names_its_limit_and_asks_to_try_again() {
+    fn a_full_queue_names_its_limit_and_is_retryable() {
         let status = status_of(&Rejection::QueueFull {
             queue: "vision".to_owned(),
             limit: 10,
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_job_is_no_reason_to_try_again() {
+    fn the_rejection_of_a_finished_job_is_not_retryable() {
         let status = status_of(&Rejection::JobFinished {
             job: JobId(4),
             phase: JobPhase::Succeeded,

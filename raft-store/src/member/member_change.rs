@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn an_even_number_of_voters_is_warned_of_and_an_odd_one_is_not() {
+    fn an_even_number_of_voters_causes_a_warning() {
         let status = group(&[1, 2, 3], &[4], &[]);
         let even = plan(&status, &MemberChange::Promote(4)).unwrap();
         assert!(even.warning().is_some());

@@ -40,7 +40,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
             incarnation: 0,
         };
         let client = self.network.client(peer.id, &unidentified);
-        let deadline = <R::Instant as openraft::Instant>::now() + self.patience();
+        let deadline = <R::Instant as openraft::Instant>::now() + self.peer_timeout();
         loop {
             match client.hello().await {
                 Ok(answer) => return Ok(answer),
@@ -215,7 +215,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
     async fn await_committed(&self, index: u64) -> Result<(), MembershipError> {
         let waited = self
             .raft
-            .wait(Some(self.patience()))
+            .wait(Some(self.peer_timeout()))
             .metrics(
                 |metrics| {
                     let shown = metrics.membership_config.log_id();

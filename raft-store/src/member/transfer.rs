@@ -47,12 +47,12 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
     /// under load a voter lags for moments.
     async fn await_ready_successor(&self, to: u64) -> Result<(), MembershipError> {
         let timings = self.config.timings;
-        let patience = Duration::from_millis(timings.successor_silence_ms_max());
+        let silence_max = Duration::from_millis(timings.successor_silence_ms_max());
         let this = self.config.replica_id;
         let settled = move |metrics: &RaftMetrics<Types<M, R>>| {
             metrics.current_leader != Some(this) || check_fit(metrics, to, timings).is_ok()
         };
-        let waited = self.raft.wait(Some(patience));
+        let waited = self.raft.wait(Some(silence_max));
         // Whatever ended the wait, the current status decides.
         drop(waited.metrics(settled, "the successor is fit").await);
         self.check_leads()?;
@@ -63,7 +63,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         let this = self.config.replica_id;
         let moved = self
             .raft
-            .wait(Some(self.patience()))
+            .wait(Some(self.peer_timeout()))
             .metrics(
                 |metrics| metrics.current_leader.is_some_and(|leader| leader != this),
                 "leadership moves",

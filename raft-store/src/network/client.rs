@@ -334,8 +334,8 @@ impl PeerClient {
         chunk: proto::SnapshotChunk,
     ) -> Result<Vote, StreamingError<Types<M, R>>> {
         // The last chunk is answered after the install, which may load a large state.
-        let patience = if chunk.done { 12 } else { 1 };
-        let timeout = self.network.peer_timeout * patience;
+        let factor = if chunk.done { 12 } else { 1 };
+        let timeout = self.network.peer_timeout * factor;
         let answer = match self.call(Body::SnapshotChunk(chunk), timeout).await {
             Ok(Answer::Snapshot(answer)) => convert::vote_from_proto(answer.vote),
             Ok(_) => {

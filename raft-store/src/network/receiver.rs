@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_of_the_same_position_leaves_the_file_that_is_installed_alone() {
+    fn a_transfer_of_the_same_position_does_not_touch_the_installed_file() {
         let folder = TempDir::new().unwrap();
         let (store, mut receiver) = receiver(folder.path());
         let (one, other) = (snapshot("one", 9), snapshot("other", 9));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_decayed_where_it_came_from_is_refused_and_the_next_one_taken() {
+    fn a_snapshot_damaged_at_its_sender_is_refused_and_the_next_one_taken() {
         let folder = TempDir::new().unwrap();
         let (_, mut receiver) = receiver(folder.path());
         let whole = snapshot("one", 9);

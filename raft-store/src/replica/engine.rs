@@ -67,7 +67,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         self.raft.metrics().borrow_watched().clone()
     }
 
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn peer_timeout(&self) -> Duration {
         Duration::from_millis(self.config.peer_timeout_ms)
     }
 
@@ -114,7 +114,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         let applied = self.metrics().last_applied;
         let linearizer = Linearizer::new(leader, ReadLogId::from_log_id(position), applied);
         match linearizer
-            .try_await_ready(&self.raft, Some(self.patience()))
+            .try_await_ready(&self.raft, Some(self.peer_timeout()))
             .await
         {
             Ok(Ok(_)) => Ok(()),

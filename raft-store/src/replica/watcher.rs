@@ -167,9 +167,9 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         if metrics.membership_config.voter_ids().take(2).count() < 2 {
             return true;
         }
-        let patience = self.parts.timings.leader_silence_max();
+        let silence_max = self.parts.timings.leader_silence_max();
         let acked = metrics.last_quorum_acked.as_ref();
-        acked.is_some_and(|acked| acked.elapsed() < patience)
+        acked.is_some_and(|acked| acked.elapsed() < silence_max)
     }
 
     fn record(&mut self, metrics: &RaftMetrics<Types<M, R>>, is_leader: bool) {

@@ -64,7 +64,7 @@ async fn followers_refuse_proposals_and_serve_linearizable_reads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leadership_is_handed_over() {
+async fn leadership_is_transferred_on_request() {
     let cluster = Cluster::start(|_| {}).await;
     cluster.add("a", 1).await;
     let leader = cluster.leader().await;

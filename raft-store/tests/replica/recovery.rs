@@ -30,7 +30,7 @@ fn about() -> BackupMetadata {
     }
 }
 
-fn foundation(directory: &Path) -> RebuildTarget {
+fn rebuild_target(directory: &Path) -> RebuildTarget {
     RebuildTarget {
         data_dir: directory.to_owned(),
         cluster_id: "test-cluster".to_owned(),
@@ -121,7 +121,7 @@ async fn files_restored_by_root_belong_to_the_directorys_owner() {
     // Root's own entry keeps its owner.
     fs::create_dir(directory.join("lost+found")).unwrap();
     lchown(directory, Some(NOBODY), Some(NOBODY)).unwrap();
-    foundation(directory).restore(backup).unwrap();
+    rebuild_target(directory).restore(backup).unwrap();
     let expected = ["lock", "log", "lost+found", "snapshots"];
     assert_eq!(
         names(directory),
@@ -143,7 +143,7 @@ async fn a_refused_recovery_by_root_changes_no_owner() {
     let directory = folder.path();
     fs::create_dir(directory.join("log")).unwrap();
     lchown(directory, Some(NOBODY), Some(NOBODY)).unwrap();
-    let refused = foundation(directory).restore(backup);
+    let refused = rebuild_target(directory).restore(backup);
     assert!(
         matches!(refused, Err(RecoveryError::NotEmpty { .. })),
         "{refused:?}"
@@ -186,9 +186,9 @@ async fn a_new_group_continues_from_a_backup() {
     let (term, index) = (backup.term, backup.index);
     let folder = TempDir::new().unwrap();
     let directory = folder.path().join("new");
-    foundation(&directory).restore(backup.clone()).unwrap();
+    rebuild_target(&directory).restore(backup.clone()).unwrap();
 
-    let again = foundation(&directory).restore(backup);
+    let again = rebuild_target(&directory).restore(backup);
     assert!(
         matches!(again, Err(RecoveryError::NotEmpty { .. })),
         "{again:?}"
@@ -225,7 +225,7 @@ async fn an_interrupted_restore_does_not_start_and_is_finished_by_another_restor
     let refused = Handle::<Counter>::open(config(9, &directory)).await;
     assert!(matches!(refused, Err(OpenError::UnfinishedRecovery { .. })));
 
-    foundation(&directory).restore(backup).unwrap();
+    rebuild_target(&directory).restore(backup).unwrap();
     let handle = Handle::<Counter>::open(config(9, &directory))
         .await
         .unwrap();
@@ -262,7 +262,7 @@ async fn a_restore_interrupted_after_its_data_was_complete_is_finished_by_anothe
     ];
     for (number, (staged, is_noted)) in cuts.into_iter().enumerate() {
         let directory = folder.path().join(number.to_string());
-        foundation(&directory).restore(backup.clone()).unwrap();
+        rebuild_target(&directory).restore(backup.clone()).unwrap();
         let recovery = directory.join("recovery");
         fs::create_dir(&recovery).unwrap();
         for name in staged {
@@ -274,7 +274,7 @@ async fn a_restore_interrupted_after_its_data_was_complete_is_finished_by_anothe
         let refused = Handle::<Counter>::open(config(9, &directory)).await;
         assert!(matches!(refused, Err(OpenError::UnfinishedRecovery { .. })));
 
-        let again = foundation(&directory).restore(backup.clone());
+        let again = rebuild_target(&directory).restore(backup.clone());
         assert!(
             matches!(again, Err(RecoveryError::Finished { .. })),
             "{staged:?}: {again:?}"
@@ -288,9 +288,11 @@ async fn a_restore_interrupted_after_its_data_was_complete_is_finished_by_anothe
 async fn an_interrupted_recovery_is_no_target_for_a_restore() {
     let backup = backup().await;
     let folder = TempDir::new().unwrap();
-    foundation(folder.path()).restore(backup.clone()).unwrap();
+    rebuild_target(folder.path())
+        .restore(backup.clone())
+        .unwrap();
     fs::create_dir_all(folder.path().join("recovery/snapshots")).unwrap();
-    let refused = foundation(folder.path()).restore(backup);
+    let refused = rebuild_target(folder.path()).restore(backup);
     assert!(
         matches!(refused, Err(RecoveryError::NotEmpty { .. })),
         "{refused:?}"

@@ -1,5 +1,7 @@
-//! Timing of planning rounds: only after a change that could let waiting work be placed, and rarely enough
-//! that planning without success takes at most half the leader's time.
+//! Planning loop of the leader: decides when the planner runs and how thoroughly it searches.
+//!
+//! A plan is made only after a change that could let waiting work be placed, and rarely enough that planning
+//! without success takes at most half the leader's time.
 
 use muster_engine::state::State;
 use muster_model::time::TimeMs;

@@ -56,10 +56,10 @@ const SOURCES: [&str; 2] = ["auto", "admin"];
 impl StateCounts {
     /// Counts the objects of a state.
     pub(crate) fn of(state: &State) -> Self {
-        let mut census = Self::default();
+        let mut counts = Self::default();
         for job in state.jobs.values() {
             if let Some(position) = PHASES.iter().position(|(phase, _)| *phase == job.phase) {
-                census.jobs[position] += 1;
+                counts.jobs[position] += 1;
             }
         }
         for host in state.hosts.values() {
@@ -67,20 +67,20 @@ impl StateCounts {
                 .iter()
                 .position(|(health, _)| *health == host.health)
             {
-                census.hosts[position] += 1;
+                counts.hosts[position] += 1;
             }
-            census.hosts_blocked += u64::from(host.block.is_some());
-            census.hosts_planned += u64::from(host.planned.is_some());
+            counts.hosts_blocked += u64::from(host.block.is_some());
+            counts.hosts_planned += u64::from(host.planned.is_some());
             for gpu in &host.gpus {
-                census.gpus[state_of(host, gpu)] += 1;
+                counts.gpus[state_of(host, gpu)] += 1;
                 let block = gpu.block.as_ref().or(host.block.as_ref());
                 if let Some((name, _)) = block.map(source) {
                     let position = SOURCES.iter().position(|it| *it == name);
-                    census.gpus_blocked[position.unwrap_or_default()] += 1;
+                    counts.gpus_blocked[position.unwrap_or_default()] += 1;
                 }
             }
         }
-        census
+        counts
     }
 }
 
@@ -136,14 +136,14 @@ fn health(state: &State) {
     reason = "a gauge is a floating-point number"
 )]
 pub(crate) fn sample(state: &State) {
-    let census = StateCounts::of(state);
-    for ((_, phase), count) in PHASES.iter().zip(census.jobs) {
+    let counts = StateCounts::of(state);
+    for ((_, phase), count) in PHASES.iter().zip(counts.jobs) {
         gauge!(names::JOBS, "phase" => *phase).set(count as f64);
     }
-    for ((_, health), count) in HOST_HEALTHS.iter().zip(census.hosts) {
+    for ((_, health), count) in HOST_HEALTHS.iter().zip(counts.hosts) {
         gauge!(names::HOSTS, "health" => *health).set(count as f64);
     }
-    for (name, count) in GPU_STATES.iter().zip(census.gpus) {
+    for (name, count) in GPU_STATES.iter().zip(counts.gpus) {
         gauge!(names::GPUS, "state" => *name).set(count as f64);
     }
     gauge!(names::JOBS_SUSPENDED).set(state.index.suspended.len() as f64);
@@ -163,11 +163,11 @@ pub(crate) fn sample(state: &State) {
     gauge!(names::HOST_FAILURE_SECONDS)
         .set((state.reliability.mean_time_ms(1) / MS_PER_SECOND) as f64);
     health(state);
-    for (source, count) in SOURCES.iter().zip(census.gpus_blocked) {
+    for (source, count) in SOURCES.iter().zip(counts.gpus_blocked) {
         gauge!(names::GPUS_BLOCKED, "source" => *source).set(count as f64);
     }
-    gauge!(names::HOSTS_BLOCKED).set(census.hosts_blocked as f64);
-    gauge!(names::HOSTS_PLANNED).set(census.hosts_planned as f64);
+    gauge!(names::HOSTS_BLOCKED).set(counts.hosts_blocked as f64);
+    gauge!(names::HOSTS_PLANNED).set(counts.hosts_planned as f64);
     gauge!(names::REVISION).set(state.revision.get() as f64);
     gauge!(names::EVENTS_KEPT).set(state.events.len() as f64);
     gauge!(names::REQUESTS_KEPT).set(state.requests.len() as f64);

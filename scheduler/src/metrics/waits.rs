@@ -34,7 +34,7 @@ pub(super) fn oldest_waits_ms(state: &State, now: TimeMs) -> BTreeMap<String, u6
         .map(|name| (name.to_owned(), 0))
         .chain([(OTHER_QUEUES.to_owned(), 0)])
         .collect();
-    for (line, jobs) in &state.index.waiting {
+    for (class, jobs) in &state.index.waiting {
         // Ids ascend with the time of submission, which alone skips most jobs.
         let oldest = jobs
             .iter()
@@ -43,7 +43,7 @@ pub(super) fn oldest_waits_ms(state: &State, now: TimeMs) -> BTreeMap<String, u6
                 let older = is_older.then(|| never_ran(state, *id)).flatten();
                 older.or(oldest)
             });
-        let waited = waits.get_mut(outermost_queue(state, &line.queue));
+        let waited = waits.get_mut(outermost_queue(state, &class.queue));
         if let (Some(waited), Some(oldest)) = (waited, oldest) {
             *waited = now.since(oldest.submitted_at).max(*waited);
         }

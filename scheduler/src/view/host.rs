@@ -34,7 +34,10 @@ pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
         tasks: state.index.tasks.get(&host.id).map_or(0, |it| it.count),
         claims: host.claims.iter().map(|claim| (*claim).into()).collect(),
         planned: host.planned.as_ref().map(Into::into),
-        cells: { state.index.host_cells.get(&host.id) }
+        cells: state
+            .index
+            .host_cells
+            .get(&host.id)
             .map(|cells| cells_to_wire(&state.topology, cells)),
         health_phase: health.phase,
         health_rule: health.rule,
@@ -57,7 +60,9 @@ pub(crate) fn gpu_to_wire(state: &State, host: &Host, gpu: &Gpu) -> v1::Gpu {
         host_id: host.id.get(),
         host: host.name.to_string(),
         claim: gpu.claim.map(Into::into),
-        pci_address: { host.reported_topology.gpu(gpu.uuid) }
+        pci_address: host
+            .reported_topology
+            .gpu(gpu.uuid)
             .map_or_else(String::new, |known| known.pci_address.clone()),
         health_phase: health.phase,
         health_rule: health.rule,

@@ -170,7 +170,9 @@ fn past_to_wire(state: &State, past: &PastAttempt) -> v1::PastAttempt {
             .map(|host| host_name(state, *host))
             .collect(),
         culprit_id: past.culprit.map(HostId::get),
-        members: { past.members.iter() }
+        members: past
+            .members
+            .iter()
             .map(|(task, epoch)| v1::LateMember {
                 task: task.get(),
                 epoch: epoch.get(),

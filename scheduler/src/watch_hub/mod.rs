@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watch_from_the_last_revision_that_there_can_be_shows_nothing() {
+    async fn a_watch_from_the_maximum_revision_shows_nothing() {
         let hub = WatchHub::new(Revision(5), 10, 100);
         let last = Revision(u64::MAX);
         let mut watch = hub

@@ -34,13 +34,13 @@ impl Agent {
         let Some(desired) = &self.desired else {
             return;
         };
-        let verdicts: Vec<(TaskKey, TaskDifference)> = self
+        let differences: Vec<(TaskKey, TaskDifference)> = self
             .tasks
             .iter()
-            .map(|(key, task)| (*key, verdict(task, desired.tasks.get(key))))
+            .map(|(key, task)| (*key, difference(task, desired.tasks.get(key))))
             .collect();
-        for (key, verdict) in verdicts {
-            self.follow(key, verdict, actions);
+        for (key, difference) in differences {
+            self.resolve(key, difference, actions);
         }
         self.remove_checkpoints(actions);
         self.start_pending(now, actions);
@@ -58,13 +58,13 @@ impl Agent {
         if self.has_pending {
             self.reconcile(now, actions);
         } else if let (Some(desired), Some(task)) = (&self.desired, self.tasks.get(&key)) {
-            let verdict = verdict(task, desired.tasks.get(&key));
-            self.follow(key, verdict, actions);
+            let difference = difference(task, desired.tasks.get(&key));
+            self.resolve(key, difference, actions);
         }
     }
 
-    fn follow(&mut self, key: TaskKey, verdict: TaskDifference, actions: &mut Vec<Action>) {
-        match verdict {
+    fn resolve(&mut self, key: TaskKey, difference: TaskDifference, actions: &mut Vec<Action>) {
+        match difference {
             TaskDifference::Keep => {}
             TaskDifference::Stop(stop) => self.stop(key, stop, actions),
             TaskDifference::Begin(master_port) => self.begin(key, master_port, actions),
@@ -243,7 +243,7 @@ impl Agent {
 }
 
 /// Compares one held task with its desired assignment.
-fn verdict(task: &AgentTask, desired: Option<&TaskAssignment>) -> TaskDifference {
+fn difference(task: &AgentTask, desired: Option<&TaskAssignment>) -> TaskDifference {
     let current = desired.filter(|assignment| assignment.epoch == task.epoch());
     match (current, task.is_alive()) {
         (None, false) => TaskDifference::Release,

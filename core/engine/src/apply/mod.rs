@@ -50,10 +50,10 @@ pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
         state,
         events: Vec::new(),
         finished: VecDeque::new(),
-        stays: Vec::new(),
+        retries_in_place: Vec::new(),
     };
     let result = step.dispatch(command);
-    step.settle_stays();
+    step.retry_in_place();
     step.settle_dependents();
     // A pipeline takes more than one revision.
     let revision = step.state.revision;
@@ -68,7 +68,7 @@ struct Step<'a> {
     /// Jobs ended by this command whose dependents are not settled yet.
     finished: VecDeque<JobId>,
     /// Units whose attempts were ended by this command and that may be retried in place.
-    stays: Vec<RetryInPlace>,
+    retries_in_place: Vec<RetryInPlace>,
 }
 
 impl Step<'_> {
@@ -91,13 +91,13 @@ impl Step<'_> {
                 job,
                 author,
                 reason,
-            } => self.suspend_job(*request, *job, (author, reason)),
+            } => self.suspend_job(*request, *job, author, reason),
             Command::ResumeJob {
                 request,
                 job,
                 author,
                 reason,
-            } => self.resume_job(*request, *job, (author, reason)),
+            } => self.resume_job(*request, *job, author, reason),
             Command::Host(command) => self.host(command),
             Command::Place(placement) => self.place(placement),
             Command::SwapMember(swap) => self.swap_member(swap),
@@ -117,13 +117,13 @@ impl Step<'_> {
                 target,
                 block,
                 spares_last,
-            } => self.block(*request, target, (block, *spares_last)),
+            } => self.block(*request, target, block, *spares_last),
             Command::Unblock {
                 request,
                 target,
                 author,
                 planned,
-            } => self.unblock(*request, target, (author, *planned)),
+            } => self.unblock(*request, target, author, *planned),
             Command::ExpireBlocks { .. } => Ok(self.expire_blocks()),
             Command::Checkpoint(command) => self.checkpoint(command),
             Command::Config(command) => self.config(command),

@@ -348,8 +348,11 @@ fn tasks_of_an_attempt(job: &Job) -> RangeInclusive<u64> {
     if !job.spec.gang {
         return 1..=1;
     }
-    let fewest =
-        { job.spec.groups.iter() }.map(|group| group.layout.count_min.unwrap_or(group.count));
+    let fewest = job
+        .spec
+        .groups
+        .iter()
+        .map(|group| group.layout.count_min.unwrap_or(group.count));
     fewest.map(u64::from).sum()..=job.spec.tasks()
 }
 
@@ -426,7 +429,9 @@ fn compare_tasks(attempt: &Attempt, key: Key, story: &AttemptHistory, report: &m
             story.vacant
         )
     });
-    let is_released = { attempt.barrier }.is_some_and(|barrier| barrier.released_at.is_some());
+    let is_released = attempt
+        .barrier
+        .is_some_and(|barrier| barrier.released_at.is_some());
     report.require(
         story.is_released == is_released,
         Rule::AttemptEvents,

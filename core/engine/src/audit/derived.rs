@@ -96,8 +96,8 @@ fn expected_offers(host: &Host) -> BTreeMap<(String, HostId), u32> {
 /// Checks that exactly the jobs with waiting units are indexed for the planner.
 fn check_waiting(state: &State, report: &mut Report) {
     let mut seen: BTreeMap<_, usize> = BTreeMap::new();
-    for (line, jobs) in &state.index.waiting {
-        let queue = &line.queue;
+    for (class, jobs) in &state.index.waiting {
+        let queue = &class.queue;
         for (_, job) in jobs {
             *seen.entry(*job).or_default() += 1;
             let right = state
@@ -166,7 +166,10 @@ fn check_attempts(state: &State, report: &mut Report) {
                 (None, AllocationBasis::Share) => BasisKind::Share,
                 (None, AllocationBasis::Cells(_)) => BasisKind::Cells,
             };
-            let own = { unit.checkpoints.iter() }.filter(|kept| kept.epoch == attempt.epoch);
+            let own = unit
+                .checkpoints
+                .iter()
+                .filter(|kept| kept.epoch == attempt.epoch);
             let saved = own.map(|kept| kept.committed_at).max();
             let since = attempt.running_at.map_or(TimeMs(u64::MAX), |began| {
                 saved.map_or(began, |saved| saved.max(began))

@@ -30,7 +30,9 @@ pub(super) fn check(state: &State, report: &mut Report) {
             path: cells.above.last().map_or_else(Vec::new, |path| {
                 path.split('/').map(ToOwned::to_owned).collect()
             }),
-            inside: { cells.inside.iter() }
+            inside: cells
+                .inside
+                .iter()
                 .map(|cell| {
                     let depth = usize::from(cell.level.0) - host_level - 1;
                     (depth, cell.gpus.positions().collect())
@@ -85,7 +87,10 @@ fn check_levels(state: &State, report: &mut Report) {
         )
     });
     let mut rest = now.inside.iter();
-    let keeps_order = { configured.inside.iter() }.all(|level| rest.any(|other| other == level));
+    let keeps_order = configured
+        .inside
+        .iter()
+        .all(|level| rest.any(|other| other == level));
     let rest_is_configured = configured.places == now.places && configured.shapes == now.shapes;
     report.require(
         keeps_order && rest_is_configured,
@@ -113,7 +118,10 @@ pub(super) fn all(state: &State) -> BTreeMap<HostId, HostLocation> {
     }
     let is_accepted = |path: &[&str]| {
         let (depth, name) = (path.len() - 1, path[path.len() - 1]);
-        let configured = { state.configured_topology.places.iter() }
+        let configured = state
+            .configured_topology
+            .places
+            .iter()
             .filter_map(|place| place.cell.get(..=depth))
             .filter(|cell| cell[depth] == name);
         let configured: Vec<&[String]> = configured.collect();
@@ -192,7 +200,9 @@ fn inside(topology: &Topology, host: &Host) -> BTreeSet<(usize, BTreeSet<usize>)
         return BTreeSet::new();
     }
     // Names of the cells around every GPU, by depth.
-    let names: Vec<BTreeMap<usize, &str>> = { host.gpus.iter() }
+    let names: Vec<BTreeMap<usize, &str>> = host
+        .gpus
+        .iter()
         .map(|gpu| {
             let mut known = host.reported_topology.gpus.iter();
             let cells = known

@@ -52,7 +52,10 @@ fn check_recovery(state: &State, report: &mut Report) {
         },
     );
     let began_at = recovery.hold.map(|hold| hold.began_at);
-    let old = { state.jobs.values() }.filter(|job| job.id.get() <= recovery.floor.get());
+    let old = state
+        .jobs
+        .values()
+        .filter(|job| job.id.get() <= recovery.floor.get());
     for job in old {
         let units = job.units.iter();
         let placed = units.filter_map(|(unit, known)| Some((unit, known.attempt.as_deref()?)));
@@ -147,7 +150,7 @@ fn check_losses(state: &State, report: &mut Report) {
     for (revision, events) in state.events.iter() {
         for event in events.iter() {
             let owner = event.kind.job();
-            let is_dropped = { marks.get(&owner) }.is_some_and(|mark| revision <= *mark);
+            let is_dropped = marks.get(&owner).is_some_and(|mark| revision <= *mark);
             report.require(!is_dropped, Rule::Events, &"events", || {
                 format!("{event:?} is recorded as dropped")
             });

@@ -156,7 +156,10 @@ impl<'a, R: Room> Serving<'a, R> {
 
     fn one_by_one(&mut self, order: &[usize]) -> Option<CellPlacement<R>> {
         for task in order {
-            if !self.put_where_bound(*task) && !self.put_in_new(*task) && !self.put_across(*task) {
+            if !self.place_in_bound_cells(*task)
+                && !self.place_in_new_cell(*task)
+                && !self.place_across_cells(*task)
+            {
                 return None;
             }
         }
@@ -168,7 +171,7 @@ impl<'a, R: Room> Serving<'a, R> {
     ///
     /// Ties are broken by the oldest work, not by the lowest host number: the physical cells of a virtual
     /// cluster depend on the other clusters, and its decisions should equal those of a cluster of its own.
-    fn put_where_bound(&mut self, task: usize) -> bool {
+    fn place_in_bound_cells(&mut self, task: usize) -> bool {
         let piece = &self.request.tasks[task];
         let mut hosts: Vec<(Price, u32, HostId)> = self
             .offered
@@ -189,12 +192,12 @@ impl<'a, R: Room> Serving<'a, R> {
                 let oldest = self.room.oldest_on(*host);
                 (oldest.is_none(), oldest, *host)
             });
-            alike.into_iter().any(|host| self.put(task, host))
+            alike.into_iter().any(|host| self.place(task, host))
         })
     }
 
     /// Places a task on a host, if it has room in bound cells.
-    fn put(&mut self, task: usize, host: HostId) -> bool {
+    fn place(&mut self, task: usize, host: HostId) -> bool {
         let piece = &self.request.tasks[task];
         let offered = self.offered.get(&host).copied().unwrap_or_default();
         let tree = self.allocation.tree();
@@ -226,7 +229,7 @@ impl<'a, R: Room> Serving<'a, R> {
     }
 
     /// Binds a cell that holds a task, trying the smallest kind first, and places the task there.
-    fn put_in_new(&mut self, task: usize) -> bool {
+    fn place_in_new_cell(&mut self, task: usize) -> bool {
         let piece = &self.request.tasks[task];
         let kinds = self.owed(&piece.gpu_model);
         kinds
@@ -246,12 +249,12 @@ impl<'a, R: Room> Serving<'a, R> {
             healthy_gpus: gpus,
             free_gpus: if self.room.evicts() { 0 } else { gpus },
         };
-        let put_into = |cell: &CellId| {
+        let place_into = |cell: &CellId| {
             let mut trial = self.with_bound(cell)?;
             let hosts: Vec<HostId> = trial.hosts_of(cell);
             tasks
                 .iter()
-                .all(|task| hosts.iter().any(|host| trial.put(*task, *host)))
+                .all(|task| hosts.iter().any(|host| trial.place(*task, *host)))
                 .then_some(trial)
         };
         let by_price = match self.room.evicts() {
@@ -259,8 +262,8 @@ impl<'a, R: Room> Serving<'a, R> {
             false => Vec::new(),
         };
         let mut by_price = by_price.iter();
-        let cheapest = by_price.find_map(|(_, cell)| put_into(cell));
-        match cheapest.or_else(|| self.allocation.choose(wanted, put_into)) {
+        let cheapest = by_price.find_map(|(_, cell)| place_into(cell));
+        match cheapest.or_else(|| self.allocation.choose(wanted, place_into)) {
             Some(trial) => {
                 *self = trial;
                 true
@@ -337,7 +340,7 @@ impl<'a, R: Room> Serving<'a, R> {
     }
 
     /// Binds several cells of one host for a task that none of them holds alone.
-    fn put_across(&mut self, task: usize) -> bool {
+    fn place_across_cells(&mut self, task: usize) -> bool {
         let gpus = self.request.tasks[task].gpus;
         let kinds = self.owed(&self.request.tasks[task].gpu_model);
         let host_level = self.allocation.tree().topology().host_level();
@@ -366,7 +369,7 @@ impl<'a, R: Room> Serving<'a, R> {
 
     /// Binds cells of a host until a task fits there.
     fn fill(&mut self, host: HostId, task: usize) -> bool {
-        while !self.put(task, host) {
+        while !self.place(task, host) {
             let kinds = self.owed(&self.request.tasks[task].gpu_model);
             let more = kinds.into_iter().rev().find_map(|(kind, _)| {
                 let cells = self.allocation.tree().cells_inside(host, &kind);
@@ -412,7 +415,7 @@ impl<'a, R: Room> Serving<'a, R> {
         for (task, bin) in tasks.iter().zip(packed) {
             match &bins[bin] {
                 Bin::Host(host) => {
-                    if !self.put(*task, *host) {
+                    if !self.place(*task, *host) {
                         return None;
                     }
                 }

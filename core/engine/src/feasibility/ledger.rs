@@ -14,7 +14,7 @@ use crate::state::{Running, State};
 pub struct HostTrial<'a> {
     host: &'a Host,
     state: &'a State,
-    asker: Requester<'a>,
+    requester: Requester<'a>,
     freed: &'a Freed,
     room: Room,
     taken: GpuMask,
@@ -25,13 +25,18 @@ pub struct HostTrial<'a> {
 impl<'a> HostTrial<'a> {
     /// Opens the ledger of a host for a unit of a job; `freed` counts as free although it is in use.
     #[must_use]
-    pub fn open(state: &'a State, host: &'a Host, asker: Requester<'a>, freed: &'a Freed) -> Self {
+    pub fn open(
+        state: &'a State,
+        host: &'a Host,
+        requester: Requester<'a>,
+        freed: &'a Freed,
+    ) -> Self {
         Self {
             host,
             state,
-            asker,
+            requester,
             freed,
-            room: room(state, host, asker, freed),
+            room: room(state, host, requester, freed),
             taken: GpuMask::default(),
             tasks_by_group: Vec::new(),
         }
@@ -72,11 +77,11 @@ impl<'a> HostTrial<'a> {
             return Err(Misfit::HostBlocked);
         }
         let refused = self
-            .asker
+            .requester
             .name_or_probation_misfit(self.host)
             .or_else(|| unequipped(group, self.host))
             .or_else(|| {
-                self.asker
+                self.requester
                     .exclusivity_misfit(self.state, self.host, self.freed)
             })
             .or_else(|| self.room.misfit(&group.resources, group.task_weight()));
@@ -190,11 +195,11 @@ impl<'a> HostTrial<'a> {
     }
 
     fn is_free(&self, position: usize, gpu: &Gpu) -> bool {
-        !self.taken.has(position) && is_free(self.state, gpu, self.asker, self.freed)
+        !self.taken.has(position) && is_free(self.state, gpu, self.requester, self.freed)
     }
 
     fn commit(&mut self, group: &'a TaskGroup, gpus: GpuMask) {
-        self.room.give(&group.resources, group.task_weight(), 1);
+        self.room.deduct(&group.resources, group.task_weight(), 1);
         self.taken = self.taken.or(gpus);
         if group.tasks_per_host_max.is_some() {
             let tasks = self.tasks_of(group) + 1;
@@ -213,7 +218,7 @@ impl<'a> HostTrial<'a> {
         if let Some((_, tasks)) = known {
             return *tasks;
         }
-        let tasks = tasks_of_group(self.state, self.asker.job, self.host.id, group);
+        let tasks = tasks_of_group(self.state, self.requester.job, self.host.id, group);
         self.tasks_by_group.push((&group.name, tasks));
         tasks
     }
@@ -225,16 +230,16 @@ fn is_named(group: &TaskGroup, gpu: GpuUuid) -> bool {
 }
 
 /// Whether a unit may have a GPU now.
-fn is_free(state: &State, gpu: &Gpu, asker: Requester<'_>, freed: &Freed) -> bool {
+fn is_free(state: &State, gpu: &Gpu, requester: Requester<'_>, freed: &Freed) -> bool {
     gpu.usable()
         && gpu.holder.as_ref().is_none_or(|holder| freed.holds(holder))
         && gpu.claim.is_none_or(|claimant| {
-            freed.claims.contains(&claimant) || asker.may_use(state, claimant)
+            freed.claims.contains(&claimant) || requester.may_use(state, claimant)
         })
 }
 
 /// Returns the resources of a host besides GPUs that a unit may use.
-fn room(state: &State, host: &Host, asker: Requester<'_>, freed: &Freed) -> Room {
+fn room(state: &State, host: &Host, requester: Requester<'_>, freed: &Freed) -> Room {
     let mut room = if freed.all_attempts {
         Room::whole(host)
     } else {
@@ -247,7 +252,7 @@ fn room(state: &State, host: &Host, asker: Requester<'_>, freed: &Freed) -> Room
     }
     for claim in &host.claims {
         let claimant = claim.unit_id();
-        if !freed.claims.contains(&claimant) && !asker.may_use(state, claimant) {
+        if !freed.claims.contains(&claimant) && !requester.may_use(state, claimant) {
             room = room.less(claim.cpus_milli, claim.memory_mib);
         }
     }

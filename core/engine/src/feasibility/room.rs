@@ -100,7 +100,7 @@ impl Room {
     }
 
     /// Allocates `count` tasks, each of which counts as `places`.
-    pub fn give(&mut self, need: &Resources, places: u32, count: u32) {
+    pub fn deduct(&mut self, need: &Resources, places: u32, count: u32) {
         let count_signed = i64::from(count);
         self.cpus_milli -= i64::from(need.cpus_milli) * count_signed;
         self.memory_mib -= signed(need.memory_mib).saturating_mul(count_signed);

@@ -29,7 +29,7 @@ pub enum Unfit {
 /// The first violation.
 pub fn check(
     state: &State,
-    asker: Requester<'_>,
+    requester: Requester<'_>,
     tasks: &[TaskPlacement],
     freed: &Freed,
 ) -> Result<BTreeMap<HostId, Vec<usize>>, Unfit> {
@@ -37,22 +37,22 @@ pub fn check(
     let mut masks = Vec::with_capacity(tasks.len());
     for (position, task) in tasks.iter().enumerate() {
         let host = state.host(task.host).ok_or(Unfit::HostUnknown(task.host))?;
-        let (group, _) = asker
+        let (group, _) = requester
             .job
             .spec
             .group_of(task.task)
             .ok_or(Unfit::TaskUnknown(task.task))?;
         let (ledger, positions) = ledgers
             .entry(task.host)
-            .or_insert_with(|| (HostTrial::open(state, host, asker, freed), Vec::new()));
+            .or_insert_with(|| (HostTrial::open(state, host, requester, freed), Vec::new()));
         let mask = ledger
             .take(group, &task.gpus)
             .map_err(|misfit| Unfit::Host(task.host, misfit))?;
         positions.push(position);
         masks.push(mask);
     }
-    if asker.job.spec.gang {
-        check_gang(state, &asker.job.spec, tasks, &masks)?;
+    if requester.job.spec.gang {
+        check_gang(state, &requester.job.spec, tasks, &masks)?;
     }
     Ok(ledgers
         .into_iter()
@@ -67,17 +67,17 @@ pub fn check(
 /// The first violation.
 pub fn check_member(
     state: &State,
-    asker: Requester<'_>,
+    requester: Requester<'_>,
     attempt: &Attempt,
     task: &TaskPlacement,
 ) -> Result<(), Unfit> {
     let host = state.host(task.host).ok_or(Unfit::HostUnknown(task.host))?;
-    let spec = &asker.job.spec;
+    let spec = &requester.job.spec;
     let (group, _) = spec
         .group_of(task.task)
         .ok_or(Unfit::TaskUnknown(task.task))?;
     let nothing = Freed::default();
-    let mask = HostTrial::open(state, host, asker, &nothing)
+    let mask = HostTrial::open(state, host, requester, &nothing)
         .take(group, &task.gpus)
         .map_err(|misfit| Unfit::Host(task.host, misfit))?;
     let others = attempt.tasks.iter().filter(|run| run.task != task.task);
@@ -176,8 +176,9 @@ fn check_shared(
     placed: &[(&TaskPlacement, GpuMask)],
 ) -> Result<(), Unfit> {
     let topology = &state.topology;
-    let is_around_hosts =
-        { topology.level(&within.level) }.is_some_and(|level| level <= topology.host_level());
+    let is_around_hosts = topology
+        .level(&within.level)
+        .is_some_and(|level| level <= topology.host_level());
     // A single task satisfies this even on a host that lies in no cell.
     if is_around_hosts && placed.len() <= 1 {
         return Ok(());

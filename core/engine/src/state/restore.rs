@@ -281,10 +281,14 @@ impl State {
             health_rules: parts.health_rules,
             configured_topology: parts.configured_topology,
             topology: Arc::default(),
-            users: { parts.users.into_iter() }
+            users: parts
+                .users
+                .into_iter()
                 .map(|(name, user)| (name, Arc::new(user)))
                 .collect(),
-            join_tokens: { parts.join_tokens.into_iter() }
+            join_tokens: parts
+                .join_tokens
+                .into_iter()
                 .map(|(id, token)| (id, Arc::new(token)))
                 .collect(),
             requests: RequestLog::restore(parts.requests),

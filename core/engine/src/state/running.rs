@@ -38,9 +38,9 @@ impl<'a> Running<'a> {
         UnitId::new(self.job.id, self.index)
     }
 
-    /// Returns the attempt as commands name it.
+    /// Returns the attempt as commands name it, which is also how preemption names its victims.
     #[must_use]
-    pub const fn named(&self) -> Victim {
+    pub const fn as_victim(&self) -> Victim {
         Victim {
             job: self.job.id,
             unit: self.index,

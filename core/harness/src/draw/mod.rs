@@ -236,7 +236,7 @@ impl<'a> Draw<'a> {
             spec.queue =
                 ["research", "vc", "a/b", "a/c"][usize::try_from(queue).unwrap_or(0)].to_owned();
         }
-        self.ask_of_scheduler(&mut spec);
+        self.scheduling_settings(&mut spec);
         if self.once_in(5) {
             spec.groups[0].resources.gpu_models = vec!["A100".to_owned()];
         }
@@ -320,7 +320,7 @@ impl<'a> Draw<'a> {
         let Some(job) = state.job(id) else {
             return Vec::new();
         };
-        let asker = Requester::at(job, unit, state.time);
+        let requester = Requester::at(job, unit, state.time);
         let freed = Freed::default();
         let mut ledgers = std::collections::BTreeMap::new();
         let mut tasks = Vec::new();
@@ -333,7 +333,7 @@ impl<'a> Draw<'a> {
                 if let Some(record) = state.host(host) {
                     let ledger = ledgers
                         .entry(host)
-                        .or_insert_with(|| HostTrial::open(state, record, asker, &freed));
+                        .or_insert_with(|| HostTrial::open(state, record, requester, &freed));
                     if let Ok(chosen) = ledger.choose(group) {
                         gpus = chosen;
                         break;

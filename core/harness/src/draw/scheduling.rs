@@ -21,7 +21,7 @@ use muster_planner::positions;
 use crate::draw::{Draw, REQUESTS};
 
 impl Draw<'_> {
-    pub(super) fn ask_of_scheduler(&mut self, spec: &mut JobSpec) {
+    pub(super) fn scheduling_settings(&mut self, spec: &mut JobSpec) {
         spec.scheduling.opportunistic = self.once_in(6);
         spec.scheduling.lazy_preemption = !spec.scheduling.opportunistic && self.once_in(2);
         spec.scheduling.run_time_ms_max = self.once_in(6).then(|| 1 + self.below(60_000));
@@ -271,7 +271,7 @@ impl Draw<'_> {
             let mover = Running::of(self.state, *id)?;
             may_move(self.state, &config, mover).ok()?;
             let tasks = onto(record, unit, &places(mover.attempt))?;
-            Some((mover.named(), tasks))
+            Some((mover.as_victim(), tasks))
         });
         let movers: Vec<_> = movers.collect();
         let (victim, tasks) = self.pick(movers)?;

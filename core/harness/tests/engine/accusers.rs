@@ -16,7 +16,7 @@ fn fail(cluster: &mut Cluster, user: &str) {
 }
 
 #[test]
-fn one_users_jobs_alone_make_no_lemon() {
+fn failures_of_one_users_jobs_make_no_host_a_lemon() {
     let mut cluster = Cluster::with_hosts(1, 4);
     cluster.apply(&Command::Config(ConfigCommand::SetJobDefaults {
         leader: cluster.leader(),

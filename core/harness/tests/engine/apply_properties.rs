@@ -227,7 +227,7 @@ proptest! {
     })]
 
     #[test]
-    fn any_sequence_keeps_the_state_sound(draws in vec(any::<u64>(), 1..200)) {
+    fn any_sequence_of_commands_keeps_the_state_consistent(draws in vec(any::<u64>(), 1..200)) {
         let mut state = State::default();
         let mut model = Model::default();
         for entropy in draws {
@@ -285,7 +285,7 @@ proptest! {
 }
 
 #[test]
-fn random_sequences_reach_every_end() {
+fn random_sequences_of_commands_reach_every_kind_of_end() {
     const COMMANDS: u64 = 200_000;
     /// A cluster with many permanent faults does little that is new.
     const COMMANDS_PER_CLUSTER: u64 = 20_000;
@@ -299,7 +299,10 @@ fn random_sequences_reach_every_end() {
         let (time, command) = draw_command(&state, entropy);
         let before = state.revision;
         apply(&mut state, time, &command);
-        let new_events = { state.events.after(before) }.expect("they have just been emitted");
+        let new_events = state
+            .events
+            .after(before)
+            .expect("they have just been emitted");
         for event in new_events.flat_map(|(_, events)| events.iter()) {
             let text = format!("{:?}", event.kind);
             let name = text.split([' ', '{']).next().unwrap_or_default().to_owned();

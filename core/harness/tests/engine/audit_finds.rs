@@ -491,7 +491,9 @@ fn a_gang_whose_barrier_events_are_missing_recorded_twice_or_recorded_late() {
         planted.events = change(&sound, matches);
         let findings = audit(&planted);
         assert!(
-            { findings.iter() }.any(|finding| finding.rule == Rule::AttemptEvents),
+            findings
+                .iter()
+                .any(|finding| finding.rule == Rule::AttemptEvents),
             "{what}: {findings:#?}"
         );
     }

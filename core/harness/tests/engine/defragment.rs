@@ -241,7 +241,7 @@ fn is_moved_beside(signal: &str) -> bool {
         moves_max: 1,
     };
     let mut cluster = cluster(&case);
-    let old = *{ cluster.state.jobs.keys().next() }.expect("a job runs");
+    let old = *cluster.state.jobs.keys().next().expect("a job runs");
     cluster.leave_unfit(old, signal);
     save_all(&mut cluster, 2);
     cluster.submit(gang("large", case.tasks, case.gpus));
@@ -251,11 +251,13 @@ fn is_moved_beside(signal: &str) -> bool {
         Command::Claim(claiming) => claiming.moving.as_ref(),
         _ => None,
     });
-    { moves.flat_map(|moving| moving.moves.iter()) }.any(|one| one.attempt.job == old)
+    moves
+        .flat_map(|moving| moving.moves.iter())
+        .any(|one| one.attempt.job == old)
 }
 
 #[test]
-fn whose_task_cannot_be_killed_is_not_moved() {
+fn an_attempt_with_an_unkillable_task_is_not_moved() {
     assert!(is_moved_beside("xid-48"));
     assert!(!is_moved_beside(GpuHealth::TASK_STUCK));
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use muster_engine::rights::may_enter;
 
 #[test]
-fn a_task_is_entered_by_its_user_and_by_admins() {
+fn a_process_is_run_in_a_task_only_by_its_user_or_an_admin() {
     let mut cluster = Cluster::with_hosts(1, 8);
     let mut spec = gang("train", 1, 8);
     spec.user = "ada".to_owned();

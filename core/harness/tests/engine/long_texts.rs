@@ -49,7 +49,7 @@ fn desired_bytes(cluster: &Cluster, host: HostId) -> usize {
 }
 
 #[test]
-fn a_host_takes_tasks_with_long_texts_as_far_as_one_message_goes() {
+fn a_host_takes_only_as_many_tasks_with_long_texts_as_fit_into_one_message() {
     let mut cluster = Cluster::with_hosts(2, 0);
     let each = LONG / TASK_TEXT_BYTES + 1;
     let on_host = TASKS_PER_HOST_MAX / each;

@@ -227,7 +227,7 @@ impl<'a> Brute<'a> {
         for host in 0..self.places.len() {
             let gpus = self.tasks[position].of.resources.gpus;
             for of_first in 0..=gpus {
-                if self.put(position, host, [of_first, gpus - of_first]) {
+                if self.place(position, host, [of_first, gpus - of_first]) {
                     let fits = self.fits();
                     self.take_back(position, host, [of_first, gpus - of_first]);
                     if fits {
@@ -240,7 +240,7 @@ impl<'a> Brute<'a> {
     }
 
     /// Places a task on a host with these GPUs of each socket, if that is allowed.
-    fn put(&mut self, position: usize, host: usize, gpus: [u32; 2]) -> bool {
+    fn place(&mut self, position: usize, host: usize, gpus: [u32; 2]) -> bool {
         let task = &self.tasks[position];
         let place = &mut self.places[host];
         let needs = &task.of.resources;

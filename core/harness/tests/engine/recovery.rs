@@ -48,7 +48,7 @@ fn phase(cluster: &Cluster, job: JobId) -> UnitPhase {
 }
 
 #[test]
-fn numbers_go_on_above_all_that_the_old_group_can_have_given() {
+fn revisions_continue_above_all_that_the_old_group_may_have_issued() {
     let mut cluster = Cluster::with_hosts(1, 4);
     let job = cluster.submit(single("train", 1, 1));
     cluster.place_all(job);
@@ -78,7 +78,7 @@ fn recovered_at(cluster: &Cluster, now: TimeMs) -> Cluster {
 }
 
 #[test]
-fn whichever_group_is_founded_last_is_above_all_that_went_on_from_the_same_state() {
+fn the_group_recovered_last_has_higher_revisions_than_all_earlier_ones() {
     let mut old = Cluster::with_hosts(1, 4);
     let clock = old.now;
     // Stamped by a leader whose clock was ahead.
@@ -139,7 +139,7 @@ fn running_work_continues_and_waiting_work_is_held_back_for_its_lease() {
 }
 
 #[test]
-fn an_attempt_that_ends_in_the_new_group_is_not_begun_again_within_its_lease() {
+fn an_attempt_that_ends_in_the_new_group_is_not_restarted_within_its_lease() {
     let mut cluster = Cluster::with_hosts(2, 4);
     let mut spec = single("train", 1, 4);
     spec.partition_grace_ms = 30_000;

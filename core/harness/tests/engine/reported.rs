@@ -19,7 +19,8 @@ use muster_planner::{Budget, plan};
 /// A host of eight GPUs whose worker reports these cells around it.
 fn host(number: u32, above: &[(&str, &str)]) -> HostRegistration {
     let mut host = host_of_model(number, 8, "H100");
-    host.reported.above = { above.iter() }
+    host.reported.above = above
+        .iter()
         .map(|(level, name)| NamedCell {
             level: (*level).to_owned(),
             name: (*name).to_owned(),
@@ -32,7 +33,9 @@ fn host(number: u32, above: &[(&str, &str)]) -> HostRegistration {
 fn with_switches(mut host: HostRegistration) -> HostRegistration {
     host.reported = ReportedTopology {
         inside: vec!["socket".to_owned(), "switch".to_owned()],
-        gpus: { host.gpus.iter() }
+        gpus: host
+            .gpus
+            .iter()
             .map(|gpu| ReportedGpu {
                 uuid: gpu.uuid,
                 pci_address: String::new(),
@@ -191,7 +194,7 @@ fn a_rack_in_two_pods_is_placed_where_most_hosts_report_it() {
 }
 
 #[test]
-fn of_two_words_the_one_of_the_host_that_came_first_counts() {
+fn of_two_reported_locations_that_of_the_host_registered_first_counts() {
     let cluster = cluster([in_rack(1, "r1"), host(2, &[("pod", "p0"), ("rack", "r1")])]);
     assert_eq!(["p1/r1", ""], [1, 2].map(|number| path(&cluster, number)));
 }
@@ -333,7 +336,7 @@ fn vc(level: &str, gpus: u32, count: u32) -> QueueTree {
 }
 
 #[test]
-fn a_virtual_cluster_survives_that_its_cells_are_forgotten_and_learnt_again() {
+fn a_virtual_cluster_survives_the_loss_and_return_of_its_reported_cells() {
     let mut cluster = cluster([in_rack(1, "r1")]);
     cluster.configure(vc("switch", 2, 2));
     let mut spec = single("train", 1, 2);
@@ -371,7 +374,7 @@ fn a_virtual_cluster_survives_that_its_cells_are_forgotten_and_learnt_again() {
 }
 
 #[test]
-fn a_configuration_that_takes_a_learnt_level_away_is_refused_while_it_is_guaranteed() {
+fn a_configuration_without_a_reported_level_is_refused_while_the_level_is_guaranteed() {
     let mut cluster = cluster([in_rack(1, "r1"), in_rack(2, "r1")]);
     cluster.configure(vc("rack", 16, 1));
     let zones = Topology {

@@ -99,7 +99,7 @@ fn asked(
 }
 
 #[test]
-fn a_guarantee_is_reclaimed_until_the_others_are_down_to_theirs() {
+fn a_guarantee_is_reclaimed_until_the_other_queues_hold_only_theirs() {
     let mut cluster = cluster();
     let jobs: Vec<JobId> = (0..3)
         .map(|_| run(&mut cluster, "b", 1, AllocationBasis::Share))

@@ -477,7 +477,7 @@ fn not_there() -> Option<Exit> {
 }
 
 #[test]
-fn what_is_not_there_is_its_jobs_until_several_users_miss_it_on_a_host() {
+fn a_missing_program_is_the_jobs_fault_until_several_users_miss_files_on_the_host() {
     let mut play = Play::of(&[not_there()]);
     play.history.users_missing = 1;
     assert_eq!(play.summary(), "user 700 none: requeue avoid");
@@ -722,7 +722,7 @@ fn the_history_rule_sets_the_number_of_jobs_and_the_window_that_blame_a_gpu() {
 }
 
 #[test]
-fn a_certain_users_error_is_not_laid_on_a_gpu_with_a_past() {
+fn a_certain_user_error_is_not_attributed_to_a_gpu_with_earlier_failures() {
     let mut play = Play::of(&[code(1, "KeyError: 'a'")]);
     play.history
         .gpus
@@ -741,7 +741,7 @@ fn an_image_that_fails_for_many_is_software() {
 }
 
 #[test]
-fn losses_that_are_no_numbers_on_one_gpu_make_it_suspect() {
+fn nan_losses_on_one_gpu_make_it_suspect() {
     let mut play = Play::of(&[code(1, "ValueError: loss is nan")]);
     let wrong = |job, user| UnexplainedFailure {
         cause: Some(muster_model::evidence::Cause::Numbers),

@@ -205,7 +205,7 @@ impl Condition {
     pub fn change(
         &mut self,
         change: Change,
-        patience: RecoveryLimits,
+        recovery_limits: RecoveryLimits,
     ) -> Result<Outcome, ChangeRejected> {
         let Change { event, at, .. } = change;
         if event.is_admins() != change.actor.is_admin() {
@@ -230,7 +230,7 @@ impl Condition {
             let from = self.phase;
             return Err(ChangeRejected::Illegal { from, event });
         };
-        self.check_patience(event, at)?;
+        self.check_recovery_limits(event, at)?;
         if event == Event::AdminUnblock {
             self.mute_cause(at);
         }
@@ -238,7 +238,7 @@ impl Condition {
             self.pending = self.standing();
         }
         self.count_strike(&change);
-        self.enter(event, to, at, patience);
+        self.enter(event, to, at, recovery_limits);
         self.by_hand |= change.by_hand && event.is_fault();
         // An admin's drain expires at the time set by the admin.
         let expires_at = match event {
@@ -247,7 +247,7 @@ impl Condition {
         };
         self.expires_at = expires_at.filter(|_| to.is_admins());
         self.remember(change);
-        self.take_up_pending(event, patience);
+        self.take_up_pending(event, recovery_limits);
         self.pending.take_if(|_| !self.phase.is_admins());
         Ok(Outcome::Changed)
     }
@@ -271,7 +271,7 @@ impl Condition {
     }
 
     /// Whether the way back is already open.
-    fn check_patience(&self, event: Event, at: TimeMs) -> Result<(), ChangeRejected> {
+    fn check_recovery_limits(&self, event: Event, at: TimeMs) -> Result<(), ChangeRejected> {
         match event {
             Event::RepairBegan | Event::CheckBegan | Event::Clear | Event::CheckPassed => {
                 let is_out = !self.phase.accepts_work() && self.phase != Phase::Draining;
@@ -365,7 +365,7 @@ impl Condition {
         u32::try_from(failed.count()).unwrap_or(u32::MAX)
     }
 
-    fn enter(&mut self, event: Event, to: Phase, at: TimeMs, patience: RecoveryLimits) {
+    fn enter(&mut self, event: Event, to: Phase, at: TimeMs, recovery_limits: RecoveryLimits) {
         let strikes = self.strikes_at(at);
         if !self.phase.accepts_work() && strikes > 0 {
             self.strikes.count_from(at);
@@ -375,12 +375,12 @@ impl Condition {
             // one.
             Phase::Blocked if event == Event::CheckFailed => {
                 let failed = self.failed_checks() + 1;
-                self.ready_at = at.after(patience.recheck_ms(strikes, failed));
+                self.ready_at = at.after(recovery_limits.recheck_ms(strikes, failed));
             }
-            Phase::Blocked => self.ready_at = at.after(patience.wait_ms(strikes)),
+            Phase::Blocked => self.ready_at = at.after(recovery_limits.wait_ms(strikes)),
             // A component that was only suspected and passed its check needs no probation.
             Phase::Probation if strikes == 0 => self.ready_at = at,
-            Phase::Probation => self.ready_at = at.after(patience.probation_ms(strikes)),
+            Phase::Probation => self.ready_at = at.after(recovery_limits.probation_ms(strikes)),
             _ => {}
         }
         if to.accepts_work() || to.is_admins() {

@@ -29,10 +29,10 @@ impl Repairs {
     /// Whether a component was repaired so often recently that an operator must look, and only an operator
     /// can unblock it.
     #[must_use]
-    pub fn exceeds_repair_limit(&self, now: TimeMs, patience: RecoveryLimits) -> bool {
+    pub fn exceeds_repair_limit(&self, now: TimeMs, recovery_limits: RecoveryLimits) -> bool {
         let is_recent =
-            |(at, _): &&(TimeMs, DeviceAction)| now.since(*at) <= patience.repairs_span_ms;
-        self.done.iter().filter(is_recent).count() >= patience.repairs_max as usize
+            |(at, _): &&(TimeMs, DeviceAction)| now.since(*at) <= recovery_limits.repairs_span_ms;
+        self.done.iter().filter(is_recent).count() >= recovery_limits.repairs_max as usize
     }
 
     /// Repair to carry out instead of the wanted one: the next step of the ladder, if this one did not help.
@@ -41,18 +41,18 @@ impl Repairs {
         &self,
         now: TimeMs,
         wanted: DeviceAction,
-        patience: RecoveryLimits,
+        recovery_limits: RecoveryLimits,
     ) -> DeviceAction {
         let reboots = self.done.iter().filter(|(at, action)| {
-            *action == DeviceAction::Reboot && now.since(*at) <= patience.reboots_span_ms
+            *action == DeviceAction::Reboot && now.since(*at) <= recovery_limits.reboots_span_ms
         });
         let is_repair = matches!(
             wanted,
             DeviceAction::Reset | DeviceAction::ResetIdle | DeviceAction::Reboot
         );
-        let reboots_helped =
-            wanted != DeviceAction::Reboot || reboots.count() < patience.reboots_max as usize;
-        if is_repair && (self.exceeds_repair_limit(now, patience) || !reboots_helped) {
+        let reboots_helped = wanted != DeviceAction::Reboot
+            || reboots.count() < recovery_limits.reboots_max as usize;
+        if is_repair && (self.exceeds_repair_limit(now, recovery_limits) || !reboots_helped) {
             return DeviceAction::Inspect;
         }
         wanted

@@ -52,14 +52,14 @@ impl Condition {
     }
 
     /// Applies the pending accusation once the admin's block is over.
-    pub(super) fn take_up_pending(&mut self, event: Event, patience: RecoveryLimits) {
+    pub(super) fn take_up_pending(&mut self, event: Event, recovery_limits: RecoveryLimits) {
         if event != Event::Expired {
             return;
         }
         if let Some(mut pending) = self.pending.take() {
             pending.at = self.since;
             // An accusation is legal in the phase after the end of a block.
-            let _ = self.change(pending, patience);
+            let _ = self.change(pending, recovery_limits);
         }
     }
 }

@@ -97,7 +97,7 @@ fn the_table_has_one_row_for_each_way_and_none_that_undoes_an_admin() {
 }
 
 #[test]
-fn a_fault_is_repaired_checked_and_proven() {
+fn a_fault_is_repaired_checked_and_put_on_probation() {
     let mut gpu = play(&[
         (Event::Block, 0),
         (Event::RepairBegan, 1),
@@ -161,7 +161,7 @@ fn a_repair_without_a_passed_check_never_readmits() {
 }
 
 #[test]
-fn waits_grow_and_the_fourth_strike_is_for_a_person() {
+fn waits_grow_and_after_the_fourth_strike_only_an_operator_unblocks() {
     let waits: Vec<u64> = (0..=6)
         .map(|strikes| RecoveryLimits::default().wait_ms(strikes) / MINUTE_MS)
         .collect();
@@ -291,7 +291,7 @@ fn an_admins_block_overrides_repairs_rules_and_checks() {
 }
 
 #[test]
-fn an_admins_unblock_silences_the_rule_for_a_day() {
+fn an_admins_unblock_mutes_the_rule_for_a_day() {
     let mut gpu = play(&[(Event::Block, 0), (Event::AdminUnblock, 10)]);
     let until = minute(10).after(DAY_MS);
     let muted = ChangeRejected::Muted {
@@ -488,7 +488,7 @@ fn checks_that_keep_failing_do_not_hide_the_fault() {
 }
 
 #[test]
-fn the_memory_of_a_component_is_bounded() {
+fn the_history_of_a_component_is_bounded() {
     let mut gpu = Condition::new(TimeMs(0));
     for round in 0..100 {
         let rule = format!("rule{round}");
@@ -509,11 +509,11 @@ fn the_memory_of_a_component_is_bounded() {
 fn a_reboot_that_did_not_help_twice_is_not_tried_again() {
     let mut repairs = Repairs::default();
     let day = |days: u64| TimeMs(days * DAY_MS);
-    let patience = RecoveryLimits {
+    let recovery_limits = RecoveryLimits {
         repairs_max: 5,
         ..RecoveryLimits::default()
     };
-    let next = |repairs: &Repairs, now, wanted| repairs.next(now, wanted, patience);
+    let next = |repairs: &Repairs, now, wanted| repairs.next(now, wanted, recovery_limits);
     for at in [0, 1] {
         assert_eq!(
             next(&repairs, day(at), DeviceAction::Reboot),
@@ -597,7 +597,7 @@ fn draw(seed: &mut u64) -> u64 {
 /// For any events in any order: a fault is left only by proof, an admin or the expiry of an admin's block; an
 /// admin's decision holds; every block has a cause and a way out.
 #[test]
-fn no_walk_breaks_a_promise() {
+fn random_sequences_of_events_keep_the_invariants() {
     for start in 0..2_000 {
         let mut seed = start;
         let mut gpu = Condition::new(TimeMs(0));

@@ -11,7 +11,7 @@ const FORGIVEN_MS: u64 = MINUTE_MS;
 impl Condition {
     /// Withdraws what a rule did to it a moment ago: many failed at once, so it was not its own fault. It
     /// returns to its previous phase, with the accusations from before. Returns whether there was a strike.
-    pub fn withdraw(&mut self, rule: &str, now: TimeMs, patience: RecoveryLimits) -> bool {
+    pub fn withdraw(&mut self, rule: &str, now: TimeMs, recovery_limits: RecoveryLimits) -> bool {
         let is_its = |cause: &Change| cause.rule == rule && now.since(cause.at) <= FORGIVEN_MS;
         self.pending.take_if(|pending| is_its(pending));
         let is_struck = matches!(self.phase, Phase::Blocked | Phase::Draining);
@@ -31,7 +31,7 @@ impl Condition {
         }
         if before == Phase::Probation {
             let strikes = self.strikes_at(now);
-            self.ready_at = now.after(patience.probation_ms(strikes));
+            self.ready_at = now.after(recovery_limits.probation_ms(strikes));
         }
         let accusation = self.accusation();
         self.by_hand = before == Phase::Blocked && accusation.is_some_and(|it| it.by_hand);
@@ -64,7 +64,7 @@ impl Condition {
 
     /// It was struck a moment ago together with many others: it stays out of service until it has passed its
     /// check, but without a strike. Returns whether there was one.
-    pub fn withdraw_strike(&mut self, now: TimeMs, patience: RecoveryLimits) -> bool {
+    pub fn withdraw_strike(&mut self, now: TimeMs, recovery_limits: RecoveryLimits) -> bool {
         if self.phase.accepts_work() {
             return false;
         }
@@ -82,7 +82,7 @@ impl Condition {
         if self.phase != Phase::Draining {
             let count = if was_proving { 2 } else { 1 };
             (0..count).for_each(|_| self.strikes.take_back());
-            let wait_ms = patience.wait_ms(self.strikes_at(now));
+            let wait_ms = recovery_limits.wait_ms(self.strikes_at(now));
             self.ready_at = self.ready_at.min(self.history[at].at.after(wait_ms));
         }
         true

@@ -140,7 +140,7 @@ fn an_adapter_that_is_down_for_half_a_minute_blocks_nothing() {
 }
 
 #[test]
-fn thermal_throttling_of_ten_minutes_marks_and_goes() {
+fn thermal_throttling_over_ten_minutes_is_degraded_and_clears_when_it_ends() {
     // Every other reading is too few, more than half of ten minutes is not.
     let mut slowed = [[1, 0]; 10].concat();
     slowed.extend([1; 4]);
@@ -197,7 +197,7 @@ fn uncorrected_errors_are_fatal_at_once_and_corrected_ones_by_their_number() {
 }
 
 #[test]
-fn figures_of_one_model_do_not_judge_another() {
+fn thresholds_of_one_gpu_model_do_not_apply_to_another() {
     let set = RuleSet::shipped().expect("the shipped rules parse");
     let rule = set.rule("nccl_intra").expect("it is shipped");
     let component = Component::Host(HostId(1));
@@ -480,7 +480,7 @@ fn repetitions_are_counted_by_the_figures_of_their_rules() {
 }
 
 #[test]
-fn the_memory_of_xids_is_bounded() {
+fn the_record_of_xids_is_bounded() {
     let mut player = Player::new();
     for minute in 0..300 {
         player.see(minute * 4, 1, 94, minute + 1);

@@ -101,8 +101,8 @@ impl Rails {
     /// only.
     pub fn admit(&mut self, proposal: &Proposal<'_>, view: &PoolView) -> Verdict {
         match proposal.weight {
-            Weight::Hard => self.judge_hard(proposal, view),
-            Weight::Soft => match self.judge_soft(proposal, view) {
+            Weight::Hard => self.admit_hard(proposal, view),
+            Weight::Soft => match self.admit_soft(proposal, view) {
                 Ok(()) => {
                     self.count(proposal);
                     Verdict::Allowed
@@ -179,7 +179,7 @@ impl Rails {
 
     /// A component that cannot work is out of placement regardless of the rails; beyond a part of the pool
     /// that is all that happens.
-    fn judge_hard(&self, proposal: &Proposal<'_>, view: &PoolView) -> Verdict {
+    fn admit_hard(&self, proposal: &Proposal<'_>, view: &PoolView) -> Verdict {
         let would_be = permille(view.gpus_blocked_hard + proposal.gpus, view.gpus);
         let limit = u64::from(self.limits.hard_permille);
         // In a small pool one host exceeds the part.
@@ -194,8 +194,8 @@ impl Rails {
         })
     }
 
-    fn judge_soft(&mut self, proposal: &Proposal<'_>, view: &PoolView) -> Result<(), Refused> {
-        self.judge_causer(proposal)?;
+    fn admit_soft(&mut self, proposal: &Proposal<'_>, view: &PoolView) -> Result<(), Refused> {
+        self.check_causer(proposal)?;
         let RailsLimits {
             soft_hour_permille,
             soft_outstanding_permille,
@@ -212,11 +212,11 @@ impl Rails {
             return refuse(Rail::LastHost, 1u32, 0);
         }
         pool.recent
-            .retain(|put| proposal.at.since(put.at) <= HOUR_MS);
-        let mut hosts: BTreeSet<HostId> = pool.recent.iter().map(|put| put.host).collect();
+            .retain(|block| proposal.at.since(block.at) <= HOUR_MS);
+        let mut hosts: BTreeSet<HostId> = pool.recent.iter().map(|block| block.host).collect();
         hosts.insert(proposal.host);
         let is_few = hosts.len() <= hosts_always as usize;
-        let new: u32 = pool.recent.iter().map(|put| put.gpus).sum();
+        let new: u32 = pool.recent.iter().map(|block| block.gpus).sum();
         let checks = [
             (Rail::Hour, new, soft_hour_permille),
             (
@@ -236,7 +236,7 @@ impl Rails {
     }
 
     /// Whether one job or tenant has used up its budget.
-    fn judge_causer(&self, proposal: &Proposal<'_>) -> Result<(), Refused> {
+    fn check_causer(&self, proposal: &Proposal<'_>) -> Result<(), Refused> {
         let Some(job) = proposal.job else {
             return Ok(());
         };

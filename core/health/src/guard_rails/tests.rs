@@ -72,7 +72,7 @@ fn a_bad_rule_takes_a_twentieth_of_the_pool_and_trips_the_breaker() {
 }
 
 #[test]
-fn a_refusal_states_its_figures_and_the_way_out() {
+fn a_refusal_states_its_figures_and_a_remedy() {
     let mut rails = Rails::default();
     for host in 0..5 {
         assert_eq!(rails.admit(&soft(host, 8, 0), &POOL), Verdict::Allowed);
@@ -366,7 +366,7 @@ fn failures_across_racks_are_one_incident_of_their_storage_system() {
 }
 
 #[test]
-fn the_smallest_group_that_has_them_all_names_an_incident() {
+fn an_incident_is_named_after_the_smallest_group_with_all_its_hosts() {
     let kind_of = |groups: &dyn Fn(u32) -> Vec<(Group, u32)>, hosts: u32| {
         let mut incidents = Incidents::default();
         let mut found = None;

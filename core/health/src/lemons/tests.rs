@@ -19,7 +19,7 @@ fn ppb(trials: u32, failures: u32, rate: Rate) -> u64 {
 
 /// Exact values from sums of integer fractions.
 #[test]
-fn the_tail_is_exact() {
+fn the_binomial_tail_is_exact() {
     for (trials, failures, rate, expected) in EXACT {
         let found = ppb(*trials, *failures, Rate::new(rate.0, rate.1));
         assert!(
@@ -33,7 +33,7 @@ fn the_tail_is_exact() {
 }
 
 #[test]
-fn the_tail_shrinks_with_failures_and_grows_with_the_rate() {
+fn the_binomial_tail_falls_with_failures_and_rises_with_the_rate() {
     for trials in [1, 20, 333, 4_096, 9_999, 1_000_000] {
         let mut before = ONE;
         for failures in (0..trials.min(40)).chain([trials]) {

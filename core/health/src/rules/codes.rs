@@ -232,12 +232,12 @@ impl Codes {
     pub(super) fn read(table: &Table) -> Result<Self, RuleError> {
         let mut lists: [Option<List<'_>>; FIELDS.len()] = [None; FIELDS.len()];
         for entry in &table.entries {
-            let wrong = |problem: &str, way_out: String| {
-                RuleError::at(entry.line, problem, way_out).of_field(&entry.name)
+            let wrong = |problem: &str, remedy: String| {
+                RuleError::at(entry.line, problem, remedy).of_field(&entry.name)
             };
             let Some(at) = FIELDS.iter().position(|field| *field == entry.name) else {
-                let way_out = format!("write one of {}", FIELDS.join(", "));
-                return Err(wrong("no table of codes has that name", way_out));
+                let remedy = format!("write one of {}", FIELDS.join(", "));
+                return Err(wrong("no table of codes has that name", remedy));
             };
             let Value::Texts(rows) = &entry.value else {
                 return Err(wrong("not a list", "write a list of rows".to_owned()));
@@ -253,8 +253,8 @@ impl Codes {
         }
         let list = |at: usize| {
             lists[at].ok_or_else(|| {
-                let way_out = "list its rows, or remove `[codes]` for all that ship";
-                RuleError::at(table.line, "it is missing", way_out).of_field(FIELDS[at])
+                let remedy = "list its rows, or remove `[codes]` for all that ship";
+                RuleError::at(table.line, "it is missing", remedy).of_field(FIELDS[at])
             })
         };
         let codes = Self {
@@ -269,8 +269,8 @@ impl Codes {
         for (at, code) in misplaced.into_iter().enumerate() {
             if let Some(code) = code {
                 let problem = format!("code {code} follows one that is not less");
-                let way_out = "sort the rows by their codes, each once";
-                return Err(RuleError::at(list(at)?.line, problem, way_out).of_field(FIELDS[at]));
+                let remedy = "sort the rows by their codes, each once";
+                return Err(RuleError::at(list(at)?.line, problem, remedy).of_field(FIELDS[at]));
             }
         }
         Ok(codes)

@@ -104,8 +104,8 @@ impl Condition {
             ));
         }
         let operator = Operator::of(operator).ok_or_else(|| {
-            let way_out = format!("compare with one of {}", Operator::all_words());
-            wrong(operator, &way_out)
+            let remedy = format!("compare with one of {}", Operator::all_words());
+            wrong(operator, &remedy)
         })?;
         let value = value
             .parse()
@@ -197,8 +197,8 @@ impl Hold {
     }
 }
 
-fn wrong(text: &str, way_out: &str) -> (String, String) {
-    (format!("`{text}` is not understood"), way_out.to_owned())
+fn wrong(text: &str, remedy: &str) -> (String, String) {
+    (format!("`{text}` is not understood"), remedy.to_owned())
 }
 
 /// Milliseconds of a span such as `60s`, `10m`, `24h` or `7d`.

@@ -19,13 +19,13 @@ pub struct RuleError {
 impl RuleError {
     /// An error at a line.
     #[must_use]
-    pub fn at(line: usize, problem: impl Into<String>, way_out: impl Into<String>) -> Self {
+    pub fn at(line: usize, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             line,
             rule: String::new(),
             field: String::new(),
             problem: problem.into(),
-            remedy: way_out.into(),
+            remedy: remedy.into(),
         }
     }
 

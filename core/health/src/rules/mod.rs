@@ -200,7 +200,7 @@ pub struct RuleSet {
     /// The rules, by name.
     pub rules: Vec<Rule>,
     /// Waits, probation and repair limits.
-    pub patience: RecoveryLimits,
+    pub recovery_limits: RecoveryLimits,
     /// Limits of the guard rails.
     pub rails: RailsLimits,
     /// Tables of codes.
@@ -262,11 +262,16 @@ impl RuleSet {
     pub fn parse_whole(text: &str) -> Result<Self, RuleError> {
         let file = parse::file(text)?;
         let Some(codes) = file.codes else {
-            let way_out = "add the table of `muster health rules`";
-            let error = RuleError::at(0, "it is missing, and a cluster's rules are whole", way_out);
+            let remedy = "add the table of `muster health rules`";
+            let error = RuleError::at(0, "it is missing, and a cluster's rules are whole", remedy);
             return Err(error.of_rule(CODES));
         };
-        Ok(Self::of(file.rules, file.patience, file.rails, codes))
+        Ok(Self::of(
+            file.rules,
+            file.recovery_limits,
+            file.rails,
+            codes,
+        ))
     }
 
     /// Parses a rule file; without tables of codes, the shipped ones apply.
@@ -277,18 +282,23 @@ impl RuleSet {
         Self::parse_whole(&Self::whole_text(text)?)
     }
 
-    fn of(rules: Vec<Rule>, patience: RecoveryLimits, rails: RailsLimits, codes: Codes) -> Self {
-        let patience = match thresholds::repairs(&rules) {
+    fn of(
+        rules: Vec<Rule>,
+        recovery_limits: RecoveryLimits,
+        rails: RailsLimits,
+        codes: Codes,
+    ) -> Self {
+        let recovery_limits = match thresholds::repairs(&rules) {
             Some(often) => RecoveryLimits {
                 repairs_max: often.times,
                 repairs_span_ms: often.span_ms,
-                ..patience
+                ..recovery_limits
             },
-            None => patience,
+            None => recovery_limits,
         };
         Self {
             rules,
-            patience,
+            recovery_limits,
             rails,
             codes,
         }

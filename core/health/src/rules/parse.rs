@@ -46,7 +46,7 @@ pub(super) struct File {
     /// All rules, by name.
     pub(super) rules: Vec<Rule>,
     /// Entries before the first rule.
-    pub(super) patience: RecoveryLimits,
+    pub(super) recovery_limits: RecoveryLimits,
     pub(super) rails: RailsLimits,
     /// Tables of codes, if the file has them.
     pub(super) codes: Option<Codes>,
@@ -56,12 +56,12 @@ pub(super) struct File {
 pub(super) fn file(text: &str) -> Result<File, RuleError> {
     let tables = text::read(text)?;
     let mut unread = tables.iter();
-    let patience = read_head(unread.next())?;
+    let recovery_limits = read_head(unread.next())?;
     let mut rules: Vec<Rule> = Vec::new();
     let (mut limits, mut codes) = (None, None);
     for table in unread {
         let of_rule = |error: RuleError| error.of_rule(&table.name);
-        let twice = |way_out| of_rule(RuleError::at(table.line, "duplicate entry", way_out));
+        let twice = |remedy| of_rule(RuleError::at(table.line, "duplicate entry", remedy));
         let is_second = match table.name.as_str() {
             rails::RAILS => limits
                 .replace(rails::read(table).map_err(of_rule)?)
@@ -88,7 +88,7 @@ pub(super) fn file(text: &str) -> Result<File, RuleError> {
     rules.sort_by(|one, other| one.id.cmp(&other.id));
     Ok(File {
         rules,
-        patience,
+        recovery_limits,
         rails: limits.unwrap_or_default(),
         codes,
     })
@@ -97,11 +97,11 @@ pub(super) fn file(text: &str) -> Result<File, RuleError> {
 /// Parses the entries before the first rule: the format, and the waits.
 fn read_head(head: Option<&Table>) -> Result<RecoveryLimits, RuleError> {
     let entries = head.map_or(&[][..], |head| &head.entries);
-    let mut patience = RecoveryLimits::default();
+    let mut recovery_limits = RecoveryLimits::default();
     let mut has_format = false;
     for entry in entries {
-        let wrong = |problem: &str, way_out: String| {
-            RuleError::at(entry.line, problem, way_out).of_field(&entry.name)
+        let wrong = |problem: &str, remedy: String| {
+            RuleError::at(entry.line, problem, remedy).of_field(&entry.name)
         };
         match (entry.name.as_str(), &entry.value) {
             ("format", Value::Number(FORMAT)) => has_format = true,
@@ -111,33 +111,33 @@ fn read_head(head: Option<&Table>) -> Result<RecoveryLimits, RuleError> {
             }
             ("reboots_max", value) => {
                 let range = 1..=REPAIRS_KEPT_MAX;
-                let way_out = format!("write a whole number from 1 to {REPAIRS_KEPT_MAX}");
-                patience.reboots_max = number_in(value, &range)
-                    .ok_or_else(|| wrong("not a number in range", way_out))?;
+                let remedy = format!("write a whole number from 1 to {REPAIRS_KEPT_MAX}");
+                recovery_limits.reboots_max = number_in(value, &range)
+                    .ok_or_else(|| wrong("not a number in range", remedy))?;
             }
             (name, value) => {
-                let Some(span) = span_of(&mut patience, name) else {
+                let Some(span) = span_of(&mut recovery_limits, name) else {
                     let problem = "this entry is not allowed before the first rule";
-                    let way_out = format!("write one of {}", HEAD.join(", "));
-                    return Err(wrong(problem, way_out));
+                    let remedy = format!("write one of {}", HEAD.join(", "));
+                    return Err(wrong(problem, remedy));
                 };
-                let way_out = || format!("write seconds from 1 to {SPAN_S_MAX}");
-                *span = span_ms(value).ok_or_else(|| wrong("not a valid span", way_out()))?;
+                let remedy = || format!("write seconds from 1 to {SPAN_S_MAX}");
+                *span = span_ms(value).ok_or_else(|| wrong("not a valid span", remedy()))?;
             }
         }
     }
     if has_format {
-        return Ok(patience);
+        return Ok(recovery_limits);
     }
-    let way_out = format!("write `format = {FORMAT}` before the first rule");
-    Err(RuleError::at(0, "the file names no format", way_out))
+    let remedy = format!("write `format = {FORMAT}` before the first rule");
+    Err(RuleError::at(0, "the file names no format", remedy))
 }
 
-fn span_of<'a>(patience: &'a mut RecoveryLimits, name: &str) -> Option<&'a mut u64> {
+fn span_of<'a>(recovery_limits: &'a mut RecoveryLimits, name: &str) -> Option<&'a mut u64> {
     match name {
-        "first_wait_s" => Some(&mut patience.first_wait_ms),
-        "first_probation_s" => Some(&mut patience.first_probation_ms),
-        "reboots_span_s" => Some(&mut patience.reboots_span_ms),
+        "first_wait_s" => Some(&mut recovery_limits.first_wait_ms),
+        "first_probation_s" => Some(&mut recovery_limits.first_probation_ms),
+        "reboots_span_s" => Some(&mut recovery_limits.reboots_span_ms),
         _ => None,
     }
 }
@@ -194,7 +194,7 @@ fn read_rule(table: &Table) -> Result<Rule, RuleError> {
     };
     check_sense(&rule, &fields)?;
     thresholds::check(&rule)
-        .map_err(|(field, problem, way_out)| fields.error(field, problem, way_out))?;
+        .map_err(|(field, problem, remedy)| fields.error(field, problem, remedy))?;
     Ok(rule)
 }
 
@@ -204,8 +204,8 @@ fn check_sense(rule: &Rule, fields: &Fields<'_>) -> Result<(), RuleError> {
         let block = format!("{name}_block");
         if side.when.is_empty() && (side.block != Scope::None || !side.actions.is_empty()) {
             let problem = format!("it has consequences, but `{name}` has no condition");
-            let way_out = format!("give `{name}` a condition, or remove the consequences");
-            return Err(fields.error(&block, problem, way_out));
+            let remedy = format!("give `{name}` a condition, or remove the consequences");
+            return Err(fields.error(&block, problem, remedy));
         }
         let of_gpu = matches!(side.block, Scope::Gpu | Scope::GpuAtTaskEnd);
         if of_gpu && rule.component != ComponentKind::Gpu {
@@ -221,15 +221,15 @@ fn check_sense(rule: &Rule, fields: &Fields<'_>) -> Result<(), RuleError> {
         let doubts = side.actions.contains(&Action::DoubtResults);
         if doubts && rule.component != ComponentKind::Gpu {
             let problem = format!("a {} computes no results", rule.component);
-            let way_out = "let a rule about GPUs doubt results";
-            return Err(fields.error(&format!("{name}_actions"), problem, way_out));
+            let remedy = "let a rule about GPUs doubt results";
+            return Err(fields.error(&format!("{name}_actions"), problem, remedy));
         }
     }
     let is_span = |condition: &&Condition| matches!(condition.hold, Hold::Within { .. });
     if let Some(condition) = rule.healthy.iter().find(is_span) {
         let problem = format!("`{condition}` counts healthy occurrences");
-        let way_out = "ask for a number of readings in a row, or a span (`for 10m`)";
-        return Err(fields.error("healthy", problem, way_out));
+        let remedy = "ask for a number of readings in a row, or a span (`for 10m`)";
+        return Err(fields.error("healthy", problem, remedy));
     }
     Ok(())
 }
@@ -251,8 +251,8 @@ fn check_restart(
         return Ok(());
     }
     let problem = "services are restarted only while placement on their host is restricted";
-    let way_out = "add `no_gang` or `no_new_task` in a rule about hosts, and block nothing";
-    Err(fields.error(&format!("{name}_actions"), problem, way_out))
+    let remedy = "add `no_gang` or `no_new_task` in a rule about hosts, and block nothing";
+    Err(fields.error(&format!("{name}_actions"), problem, remedy))
 }
 
 /// A rule's fields by name.
@@ -264,8 +264,8 @@ impl<'a> Fields<'a> {
     fn of(table: &'a Table) -> Result<Self, RuleError> {
         for (index, entry) in table.entries.iter().enumerate() {
             if !FIELDS.contains(&entry.name.as_str()) {
-                let way_out = format!("fields are {}", FIELDS.join(", "));
-                let error = RuleError::at(entry.line, "no rule has this field", way_out);
+                let remedy = format!("fields are {}", FIELDS.join(", "));
+                let error = RuleError::at(entry.line, "no rule has this field", remedy);
                 return Err(error.of_field(&entry.name));
             }
             let before = &table.entries[..index];
@@ -285,10 +285,10 @@ impl<'a> Fields<'a> {
         &self,
         name: &str,
         problem: impl Into<String>,
-        way_out: impl Into<String>,
+        remedy: impl Into<String>,
     ) -> RuleError {
         let line = self.entry(name).map_or(self.table.line, |entry| entry.line);
-        RuleError::at(line, problem, way_out).of_field(name)
+        RuleError::at(line, problem, remedy).of_field(name)
     }
 
     /// A required text.
@@ -298,8 +298,8 @@ impl<'a> Fields<'a> {
             Some(Value::Text(text)) if !text.is_empty() && text.len() <= limit => Ok(text),
             Some(_) => {
                 let problem = "not a text of valid length";
-                let way_out = format!("write 1 to {limit} bytes (TEXT_BYTES_MAX) in quotes");
-                Err(self.error(name, problem, way_out))
+                let remedy = format!("write 1 to {limit} bytes (TEXT_BYTES_MAX) in quotes");
+                Err(self.error(name, problem, remedy))
             }
             None => Err(self.error(name, "it is missing", format!("write `{name} = \"...\"`"))),
         }
@@ -331,26 +331,26 @@ impl<'a> Fields<'a> {
             Some(Value::Texts(texts)) if texts.len() <= CONDITIONS_PER_SIDE_MAX => Ok(texts),
             Some(_) => {
                 let problem = "not a list, or too long";
-                let way_out = format!(
+                let remedy = format!(
                     "write [\"...\"] with at most {CONDITIONS_PER_SIDE_MAX} texts (CONDITIONS_PER_SIDE_MAX)"
                 );
-                Err(self.error(name, problem, way_out))
+                Err(self.error(name, problem, remedy))
             }
         }
     }
 
     fn conditions(&self, name: &str) -> Result<Vec<Condition>, RuleError> {
         let read = |text: &String| {
-            Condition::parse(text).map_err(|(problem, way_out)| self.error(name, problem, way_out))
+            Condition::parse(text).map_err(|(problem, remedy)| self.error(name, problem, remedy))
         };
         self.list(name)?.iter().map(read).collect()
     }
 
     fn actions(&self, name: &str) -> Result<Vec<Action>, RuleError> {
         let read = |text: &String| {
-            let way_out = || format!("actions are {}", Action::all_words());
+            let remedy = || format!("actions are {}", Action::all_words());
             Action::of(text)
-                .ok_or_else(|| self.error(name, format!("there is no `{text}`"), way_out()))
+                .ok_or_else(|| self.error(name, format!("there is no `{text}`"), remedy()))
         };
         self.list(name)?.iter().map(read).collect()
     }

@@ -32,8 +32,8 @@ const NAMES: [&str; 10] = [
 pub(super) fn read(table: &Table) -> Result<RailsLimits, RuleError> {
     let mut limits = RailsLimits::default();
     for (index, entry) in table.entries.iter().enumerate() {
-        let wrong = |problem: &str, way_out: String| {
-            RuleError::at(entry.line, problem, way_out).of_field(&entry.name)
+        let wrong = |problem: &str, remedy: String| {
+            RuleError::at(entry.line, problem, remedy).of_field(&entry.name)
         };
         if table.entries[..index]
             .iter()
@@ -42,19 +42,19 @@ pub(super) fn read(table: &Table) -> Result<RailsLimits, RuleError> {
             return Err(wrong("duplicate entry", "remove one".to_owned()));
         }
         if entry.name == "breaker_s" {
-            let way_out = || format!("write seconds from 1 to {SPAN_S_MAX}");
+            let remedy = || format!("write seconds from 1 to {SPAN_S_MAX}");
             limits.breaker_ms =
-                span_ms(&entry.value).ok_or_else(|| wrong("not a valid span", way_out()))?;
+                span_ms(&entry.value).ok_or_else(|| wrong("not a valid span", remedy()))?;
             continue;
         }
         let Some((limit, range)) = limit_of(&mut limits, &entry.name) else {
-            let way_out = format!("they are {}", NAMES.join(", "));
-            return Err(wrong("no such rail exists", way_out));
+            let remedy = format!("they are {}", NAMES.join(", "));
+            return Err(wrong("no such rail exists", remedy));
         };
         *limit = number_in(&entry.value, &range).ok_or_else(|| {
             let (least, most) = range.into_inner();
-            let way_out = format!("write a whole number from {least} to {most}");
-            wrong("not a number in range", way_out)
+            let remedy = format!("write a whole number from {least} to {most}");
+            wrong("not a number in range", remedy)
         })?;
     }
     Ok(limits)

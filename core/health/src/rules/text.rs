@@ -101,9 +101,9 @@ fn is_name(text: &str) -> bool {
 
 fn not_understood(line: usize, text: &str) -> RuleError {
     let shown: String = text.chars().take(60).collect();
-    let way_out =
+    let remedy =
         "write `[rule_name]` or `field = \"text\"`, with names of small letters, digits and `_`";
-    RuleError::at(line, format!("`{shown}` is not understood"), way_out)
+    RuleError::at(line, format!("`{shown}` is not understood"), remedy)
 }
 
 /// A line's text before its comment.
@@ -143,8 +143,8 @@ impl Strings {
 
 fn read_value(line: usize, text: &str) -> Result<Value, RuleError> {
     let wrong = || {
-        let way_out = "write \"text\", a whole number, or [\"text\", \"text\"]";
-        RuleError::at(line, format!("`{text}` is no value"), way_out)
+        let remedy = "write \"text\", a whole number, or [\"text\", \"text\"]";
+        RuleError::at(line, format!("`{text}` is no value"), remedy)
     };
     if text.starts_with('"') {
         let (value, rest) = read_string(text).ok_or_else(wrong)?;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_a_list_takes_grows_with_its_lines_and_not_with_their_square() {
+    fn lists_are_parsed_in_linear_time() {
         // With quadratic time this would be some ten billion characters.
         let endless = format!("a = [{}", "\n".repeat(200_000));
         let error = read(&endless).map_err(|error| error.to_string());

@@ -180,7 +180,7 @@ impl Form {
         }
     }
 
-    fn way_out(&self) -> String {
+    fn remedy(&self) -> String {
         let metric = self.metric;
         match &self.figure {
             Threshold::Value => format!("write `{metric} >= NUMBER`, and nothing else"),
@@ -204,11 +204,11 @@ pub(super) fn check(rule: &Rule) -> Result<(), (&'static str, String, String)> {
     let (name, other_name) = form.names();
     let [condition] = &side.when[..] else {
         let problem = "the state itself counts for this rule, by one condition".to_owned();
-        return Err((name, problem, form.way_out()));
+        return Err((name, problem, form.remedy()));
     };
     if form.read(condition).is_none() {
         let problem = format!("the state itself counts for this rule, and not `{condition}`");
-        return Err((name, problem, form.way_out()));
+        return Err((name, problem, form.remedy()));
     }
     if !rule.healthy.is_empty() {
         let problem = "the state itself knows when this rule is over".to_owned();

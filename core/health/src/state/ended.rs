@@ -46,7 +46,7 @@ impl HealthState {
         };
         let evidence = attribution.evidence.join("; ");
         let rule = rules.rule(HISTORY);
-        let wish = ProposedAction {
+        let proposed = ProposedAction {
             rule: HISTORY,
             component,
             scope: match component {
@@ -64,10 +64,10 @@ impl HealthState {
         };
         let blocks = attribution.measures.contains(&Measure::BlockForCheck);
         if blocks && is_enforced(rules, HISTORY) {
-            return self.propose(&wish, place);
+            return self.propose(&proposed, place);
         }
         if blocks || attribution.measures.contains(&Measure::CheckIdle) {
-            return self.check_when_idle(&wish, component);
+            return self.check_when_idle(&proposed, component);
         }
         Vec::new()
     }
@@ -75,13 +75,13 @@ impl HealthState {
     /// Marks a component as suspect, to be checked once nothing runs there, unless it was checked recently.
     pub(super) fn check_when_idle(
         &mut self,
-        wish: &ProposedAction<'_>,
+        proposed: &ProposedAction<'_>,
         component: &Component,
     ) -> Vec<Effect> {
-        if self.has_passed_lately(component, wish.at) {
+        if self.has_passed_lately(component, proposed.at) {
             return Vec::new();
         }
-        let mut effects = self.suspect(wish, component);
+        let mut effects = self.suspect(proposed, component);
         effects.push(Effect::CheckIdle(component.clone()));
         effects
     }
@@ -206,7 +206,7 @@ impl HealthState {
             let reason = format!("it fails more often than others: {evidence}");
             return vec![Effect::Alert(component, reason)];
         };
-        let wish = ProposedAction {
+        let proposed = ProposedAction {
             rule: LEMON,
             component: &component,
             scope: by.fatal.block,
@@ -219,7 +219,7 @@ impl HealthState {
             has_waited: false,
             at: now,
         };
-        let effects = self.propose(&wish, place);
+        let effects = self.propose(&proposed, place);
         let is_refused = |effect: &Effect| matches!(effect, Effect::Railed(..));
         if let Some(record) = record.filter(|_| effects.iter().any(is_refused)) {
             self.records.insert(host, record);

@@ -292,8 +292,8 @@ impl HealthState {
             }
             return Vec::new();
         }
-        let wish = wish(rule, finding, Scope::None);
-        self.change(component, wish.change(Event::Clear, false))
+        let proposed = proposed_action(rule, finding, Scope::None);
+        self.change(component, proposed.change(Event::Clear, false))
     }
 
     /// Applies a reading; `has_waited` is true if it waited for the end of an incident.
@@ -307,16 +307,16 @@ impl HealthState {
         let side = rule.side(finding.severity);
         let actions = side.map_or(&[][..], |side| &side.actions);
         let scope = rule.block(finding.severity);
-        let wish = ProposedAction {
+        let proposed = ProposedAction {
             kills: actions.contains(&Action::Kill),
             device: side.map_or(DeviceAction::None, Side::device),
             has_waited,
-            ..wish(rule, finding, scope)
+            ..proposed_action(rule, finding, scope)
         };
-        let mut effects = self.propose(&wish, place);
+        let mut effects = self.propose(&proposed, place);
         if scope == Scope::None && rule.mode == Mode::Enforce {
             if finding.severity >= Severity::Degraded {
-                effects.extend(self.suspect(&wish, &finding.component));
+                effects.extend(self.suspect(&proposed, &finding.component));
             }
             // A restriction of a rack applies to all its hosts, once enough of them report it.
             if rule.component != ComponentKind::Rack {
@@ -378,7 +378,7 @@ impl HealthState {
                 let asks = ProposedAction {
                     rule: &by.id,
                     evidence: &escalation.evidence,
-                    ..wish(by, finding, Scope::None)
+                    ..proposed_action(by, finding, Scope::None)
                 };
                 effects.extend(self.check_when_idle(&asks, &finding.component));
                 continue;
@@ -459,7 +459,7 @@ fn escalate<'a>(
 }
 
 /// The action required by a finding's rule, without stops and repairs.
-fn wish<'a>(rule: &'a Rule, finding: &'a Finding, scope: Scope) -> ProposedAction<'a> {
+fn proposed_action<'a>(rule: &'a Rule, finding: &'a Finding, scope: Scope) -> ProposedAction<'a> {
     ProposedAction {
         rule: &finding.rule,
         component: &finding.component,
@@ -496,7 +496,7 @@ fn by_policy<'a>(rule: &'a Rule, policy: &XidPolicy, finding: &'a Finding) -> Pr
             (false, _) => policy.device,
         },
         by_hand: policy.by_hand,
-        ..wish(rule, finding, scope)
+        ..proposed_action(rule, finding, scope)
     }
 }
 

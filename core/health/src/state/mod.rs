@@ -136,7 +136,7 @@ pub struct HealthState {
     rails: Arc<Rails>,
     incidents: Arc<Incidents>,
     /// Waiting times set by the rules in force.
-    patience: RecoveryLimits,
+    recovery_limits: RecoveryLimits,
 }
 
 impl HealthState {
@@ -161,7 +161,7 @@ impl HealthState {
 
     /// Adopts waiting times and guard rails of the rules.
     pub fn adopt_rules(&mut self, rules: &RuleSet) {
-        self.patience = rules.patience;
+        self.recovery_limits = rules.recovery_limits;
         if self.rails.limits() != rules.rails {
             Arc::make_mut(&mut self.rails).set_limits(rules.rails);
         }
@@ -286,7 +286,7 @@ impl HealthState {
             .entry(component.clone())
             .or_insert_with(|| Condition::new(at));
         let from = condition.phase;
-        match condition.change(change, self.patience) {
+        match condition.change(change, self.recovery_limits) {
             Ok(_) if condition.phase != from => {
                 let to = condition.phase;
                 let is_kept = to.is_admins() && condition.pending.is_some();

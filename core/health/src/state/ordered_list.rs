@@ -84,7 +84,7 @@ mod tests {
     proptest! {
         /// Clones share their common items, and a change of one does not affect the others.
         #[test]
-        fn clones_keep_what_they_have(steps in prop::collection::vec((0u8..6, any::<u8>()), 0..400)) {
+        fn a_clone_is_unaffected_by_later_changes(steps in prop::collection::vec((0u8..6, any::<u8>()), 0..400)) {
             let mut kept: OrderedList<String> = OrderedList::default();
             let mut expected: Vec<String> = Vec::new();
             let mut clones = Vec::new();

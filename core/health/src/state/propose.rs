@@ -68,33 +68,34 @@ impl HealthState {
     /// 4. The block is placed, with the stops and repairs that follow.
     pub(super) fn propose(
         &mut self,
-        wish: &ProposedAction<'_>,
+        proposed: &ProposedAction<'_>,
         place: &Circumstances<'_>,
     ) -> Vec<Effect> {
-        let scope = scope_of(wish);
+        let scope = scope_of(proposed);
         let target = match scope {
             Scope::None => return Vec::new(),
             Scope::Host | Scope::HostAtTaskEnd => Component::Host(place.host),
-            Scope::Gpu | Scope::GpuAtTaskEnd => wish.component.clone(),
+            Scope::Gpu | Scope::GpuAtTaskEnd => proposed.component.clone(),
         };
-        let event = match (wish.device, scope) {
+        let event = match (proposed.device, scope) {
             (DeviceAction::Rma, _) => Event::Condemn,
             (_, Scope::GpuAtTaskEnd | Scope::HostAtTaskEnd) => Event::Drain,
             _ => Event::Block,
         };
-        let is_for_later = self.is_for_later(&target, event, wish.by_hand);
+        let is_for_later = self.is_for_later(&target, event, proposed.by_hand);
         let is_news = is_for_later || self.has(&target, event);
-        let incident = self.join_incident(wish, place, &target, is_news);
+        let incident = self.join_incident(proposed, place, &target, is_news);
         let is_among_many = incident.is_some();
         let mut effects = incident.unwrap_or_default();
-        if is_among_many && waits_for_the_end(wish) || !is_news {
+        if is_among_many && waits_for_the_end(proposed) || !is_news {
             return effects;
         }
-        let is_excused =
-            wish.has_waited || is_among_many || self.incidents.of(place.host, wish.at).is_some();
-        let verdict = self.admit(wish, place, &target, scope);
+        let is_excused = proposed.has_waited
+            || is_among_many
+            || self.incidents.of(place.host, proposed.at).is_some();
+        let verdict = self.admit(proposed, place, &target, scope);
         if let Verdict::Refused(refused) = verdict {
-            effects.extend(self.fall_back(wish, &target, refused));
+            effects.extend(self.fall_back(proposed, &target, refused));
             return effects;
         }
         let admitted = Admitted {
@@ -104,14 +105,14 @@ impl HealthState {
             is_excused,
             verdict,
         };
-        effects.extend(self.put(wish, &admitted, place));
+        effects.extend(self.apply_admitted(proposed, &admitted, place));
         effects
     }
 
     /// Asks the guard rails for a block, and counts it there if they admit it.
     fn admit(
         &mut self,
-        wish: &ProposedAction<'_>,
+        proposed: &ProposedAction<'_>,
         place: &Circumstances<'_>,
         target: &Component,
         scope: Scope,
@@ -124,12 +125,12 @@ impl HealthState {
                 Component::Host(_) => place.gpus,
                 _ => 1,
             },
-            weight: wish.weight,
+            weight: proposed.weight,
             pool: place.pool,
-            job: place.job.filter(|_| wish.users.is_some()),
+            job: place.job.filter(|_| proposed.users.is_some()),
             tenant: place.user,
-            users: wish.users.unwrap_or_default(),
-            at: wish.at,
+            users: proposed.users.unwrap_or_default(),
+            at: proposed.at,
         };
         Arc::make_mut(&mut self.rails).admit(&proposal, &place.view)
     }
@@ -138,35 +139,37 @@ impl HealthState {
     /// otherwise a suspicion. If too much is blocked, a check would take out even more.
     fn fall_back(
         &mut self,
-        wish: &ProposedAction<'_>,
+        proposed: &ProposedAction<'_>,
         target: &Component,
         refused: Refused,
     ) -> Vec<Effect> {
         let mut effects = vec![Effect::Railed(target.clone(), refused)];
         let lacks_evidence = matches!(refused.rail, Rail::Users | Rail::Job | Rail::Tenant);
-        effects.extend(match lacks_evidence && wish.device == DeviceAction::Check {
-            true => self.check_when_idle(wish, target),
-            false => self.suspect(wish, target),
-        });
+        effects.extend(
+            match lacks_evidence && proposed.device == DeviceAction::Check {
+                true => self.check_when_idle(proposed, target),
+                false => self.suspect(proposed, target),
+            },
+        );
         effects
     }
 
     /// Places a block, and returns the effects.
-    fn put(
+    fn apply_admitted(
         &mut self,
-        wish: &ProposedAction<'_>,
+        proposed: &ProposedAction<'_>,
         admitted: &Admitted<'_>,
         place: &Circumstances<'_>,
     ) -> Vec<Effect> {
         let target = admitted.target;
-        let wish = &ProposedAction {
-            by_hand: wish.by_hand || self.exceeds_repair_limit(wish, target),
-            ..wish.clone()
+        let proposed = &ProposedAction {
+            by_hand: proposed.by_hand || self.exceeds_repair_limit(proposed, target),
+            ..proposed.clone()
         };
-        let change = wish.change(admitted.event, !admitted.is_excused);
+        let change = proposed.change(admitted.event, !admitted.is_excused);
         let mut effects = self.change(target, change);
         if admitted.is_for_later {
-            effects.extend(self.repair(wish, target, place));
+            effects.extend(self.repair(proposed, target, place));
             return effects;
         }
         let is_done = effects
@@ -176,25 +179,29 @@ impl HealthState {
             return effects;
         }
         if !admitted.is_excused {
-            self.record(place.host).block(wish.at);
+            self.record(place.host).block(proposed.at);
         }
         if let Verdict::PlacementOnly(refused) = admitted.verdict {
             effects.push(Effect::Railed(target.clone(), refused));
             return effects;
         }
-        if wish.kills {
+        if proposed.kills {
             effects.push(Effect::Kill(target.clone()));
         }
-        effects.extend(self.repair(wish, target, place));
+        effects.extend(self.repair(proposed, target, place));
         effects
     }
 
     /// Marks the component as suspect.
-    pub(super) fn suspect(&mut self, wish: &ProposedAction<'_>, target: &Component) -> Vec<Effect> {
+    pub(super) fn suspect(
+        &mut self,
+        proposed: &ProposedAction<'_>,
+        target: &Component,
+    ) -> Vec<Effect> {
         let is_for_later = self.is_for_later(target, Event::Suspect, false);
         let is_suspect = self.phase(target) == Phase::Suspect;
         if is_for_later || is_suspect || self.has(target, Event::Suspect) {
-            self.change(target, wish.change(Event::Suspect, false))
+            self.change(target, proposed.change(Event::Suspect, false))
         } else {
             Vec::new()
         }
@@ -211,27 +218,29 @@ impl HealthState {
     /// taking it out of placement is news and its evidence is hard.
     fn join_incident(
         &mut self,
-        wish: &ProposedAction<'_>,
+        proposed: &ProposedAction<'_>,
         place: &Circumstances<'_>,
         target: &Component,
         is_news: bool,
     ) -> Option<Vec<Effect>> {
         // Evidence from history alone does not count as a fault of its host.
-        let is_observed = !wish.has_waited && ![HISTORY, LEMON].contains(&wish.rule);
-        let counts = matches!(target, Component::Host(_)) || is_news && wish.weight == Weight::Hard;
+        let is_observed = !proposed.has_waited && ![HISTORY, LEMON].contains(&proposed.rule);
+        let counts =
+            matches!(target, Component::Host(_)) || is_news && proposed.weight == Weight::Hard;
         if !is_observed || !counts {
             return None;
         }
         let mut groups = place.groups.to_vec();
-        groups.extend(storage(wish.rule, place.groups));
-        let IncidentRelation::New(incident) = self.record_failure(wish.at, place.host, &groups)?
+        groups.extend(storage(proposed.rule, place.groups));
+        let IncidentRelation::New(incident) =
+            self.record_failure(proposed.at, place.host, &groups)?
         else {
             return Some(Vec::new());
         };
         let mut effects = Vec::new();
-        if waits_for_the_end(wish) {
+        if waits_for_the_end(proposed) {
             for host in &incident.hosts {
-                effects.extend(self.withdraw(*host, wish));
+                effects.extend(self.withdraw(*host, proposed));
             }
         }
         effects.push(Effect::Incident(incident));
@@ -256,12 +265,12 @@ impl HealthState {
     }
 
     /// Withdraws what a rule did to a host a moment ago: many failed at once.
-    fn withdraw(&mut self, host: HostId, wish: &ProposedAction<'_>) -> Option<Effect> {
+    fn withdraw(&mut self, host: HostId, proposed: &ProposedAction<'_>) -> Option<Effect> {
         let component = Component::Host(host);
-        let patience = self.patience;
+        let recovery_limits = self.recovery_limits;
         let condition = self.conditions.get_mut(&component)?;
         let from = condition.phase;
-        let is_forgiven = condition.withdraw(wish.rule, wish.at, patience);
+        let is_forgiven = condition.withdraw(proposed.rule, proposed.at, recovery_limits);
         let to = condition.phase;
         // Another reason for being out of service may still need the repair.
         let wants_nothing = is_forgiven && to.accepts_work();
@@ -271,7 +280,7 @@ impl HealthState {
         if !is_forgiven {
             return None;
         }
-        self.record(host).excuse_block(wish.at);
+        self.record(host).excuse_block(proposed.at);
         (from != to).then_some(Effect::Changed {
             component,
             from,
@@ -281,31 +290,33 @@ impl HealthState {
 
     /// Many failed together with a component's host: what took it out of placement a moment ago is no strike.
     pub fn withdraw_strike(&mut self, host: HostId, component: &Component, now: TimeMs) {
-        let patience = self.patience;
+        let recovery_limits = self.recovery_limits;
         let condition = self.conditions.get_mut(component);
-        if condition.is_some_and(|condition| condition.withdraw_strike(now, patience)) {
+        if condition.is_some_and(|condition| condition.withdraw_strike(now, recovery_limits)) {
             self.record(host).excuse_block(now);
         }
     }
 
     /// Whether a repair is wanted of a component that was repaired so often that only an operator can unblock
     /// it.
-    fn exceeds_repair_limit(&self, wish: &ProposedAction<'_>, target: &Component) -> bool {
+    fn exceeds_repair_limit(&self, proposed: &ProposedAction<'_>, target: &Component) -> bool {
         let known = self.repairs.get(target);
-        is_repair(wish.device)
-            && known.is_some_and(|repairs| repairs.exceeds_repair_limit(wish.at, self.patience))
+        is_repair(proposed.device)
+            && known.is_some_and(|repairs| {
+                repairs.exceeds_repair_limit(proposed.at, self.recovery_limits)
+            })
     }
 
     /// The next repair on the ladder, if one may start now.
     fn repair(
         &self,
-        wish: &ProposedAction<'_>,
+        proposed: &ProposedAction<'_>,
         target: &Component,
         place: &Circumstances<'_>,
     ) -> Vec<Effect> {
         let known = self.repairs.get(target);
-        let device = known.map_or(wish.device, |repairs| {
-            repairs.next(wish.at, wish.device, self.patience)
+        let device = known.map_or(proposed.device, |repairs| {
+            repairs.next(proposed.at, proposed.device, self.recovery_limits)
         });
         match device {
             // Services are restarted by the rule that restricts their host.
@@ -314,7 +325,7 @@ impl HealthState {
             | DeviceAction::Decode
             | DeviceAction::Text => Vec::new(),
             DeviceAction::Inspect | DeviceAction::Rma => {
-                vec![Effect::Alert(target.clone(), wish.evidence.to_owned())]
+                vec![Effect::Alert(target.clone(), proposed.evidence.to_owned())]
             }
             DeviceAction::Check => vec![Effect::CheckIdle(target.clone())],
             DeviceAction::Reset | DeviceAction::ResetIdle | DeviceAction::Reboot => {
@@ -329,8 +340,8 @@ impl HealthState {
 
 /// Whether a finding about many hosts waits for the end of the incident. A GPU that reports itself as broken
 /// cannot work meanwhile either: it is taken out of placement, but without a strike.
-const fn waits_for_the_end(wish: &ProposedAction<'_>) -> bool {
-    !matches!(wish.component, Component::Gpu(_))
+const fn waits_for_the_end(proposed: &ProposedAction<'_>) -> bool {
+    !matches!(proposed.component, Component::Gpu(_))
 }
 
 /// The common group of hosts whose file systems do not respond: the number of hosts that mount the same ones
@@ -347,8 +358,8 @@ fn storage(rule: &str, groups: &[(Group, u32)]) -> Option<(Group, u32)> {
 
 /// Scope taken out of placement: a reboot ends everything that runs on the host, so the host is drained
 /// first.
-const fn scope_of(wish: &ProposedAction<'_>) -> Scope {
-    match (wish.device, wish.scope) {
+const fn scope_of(proposed: &ProposedAction<'_>) -> Scope {
+    match (proposed.device, proposed.scope) {
         (DeviceAction::Reboot, Scope::Gpu | Scope::GpuAtTaskEnd) => Scope::HostAtTaskEnd,
         (_, scope) => scope,
     }

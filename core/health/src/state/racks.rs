@@ -35,7 +35,7 @@ impl HealthState {
             self.of_racks.remove(&key);
         }
         let holds_of = |host: &&HostId| self.of_racks.contains(&(rule.id.clone(), **host));
-        let struck = rack.hosts.iter().filter(holds_of).copied().collect();
+        let affected = rack.hosts.iter().filter(holds_of).copied().collect();
         let incident = Incident {
             group: Group {
                 kind: GroupKind::Rack,
@@ -43,20 +43,20 @@ impl HealthState {
             },
             since: finding.at,
             until: finding.at,
-            hosts: struck,
+            hosts: affected,
         };
         let count = i64::try_from(incident.hosts.len()).unwrap_or(i64::MAX);
         let mut fatal = rule.fatal.when.iter();
         let is_fatal = fatal.any(|it| it.operator.holds(count, it.value));
         if is_fatal && rule.mode == Mode::Enforce {
-            self.rack_struck(rule, incident, rack)
+            self.restrict_rack(rule, incident, rack)
         } else {
             self.lift_rack_restriction(rule, rack)
         }
     }
 
     /// Stops new placement in the rack if the rule requires it; operators are notified at the start.
-    fn rack_struck(&mut self, rule: &Rule, incident: Incident, rack: Rack<'_>) -> Vec<Effect> {
+    fn restrict_rack(&mut self, rule: &Rule, incident: Incident, rack: Rack<'_>) -> Vec<Effect> {
         let actions = &rule.fatal.actions;
         let what = rule.fatal.restriction();
         let is_known = rack.hosts.iter().any(|host| {

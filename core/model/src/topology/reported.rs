@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_named() {
+    fn the_field_that_breaks_a_rule_is_named() {
         let field = |tree: &ReportedTopology| tree.broken_rule("tree").map(|broken| broken.field);
         assert_eq!(field(&tree()), None);
         let mut twice = tree();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_is_kept_keeps_its_place() {
+    fn an_absent_gpu_that_is_kept_keeps_its_location() {
         let mut now = tree();
         now.gpus.remove(0);
         let kept = now

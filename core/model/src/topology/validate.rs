@@ -233,7 +233,7 @@ mod tests {
     use crate::topology::CellPlace;
 
     #[test]
-    fn what_is_wrong_with_a_topology_is_no_longer_than_the_topology() {
+    fn a_topology_of_too_many_levels_is_rejected_with_a_single_error() {
         let many = Topology {
             above: (0..10_000).map(|level| format!("level{level}")).collect(),
             places: vec![CellPlace::default(); 10_000],
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_of_more_cells_than_there_can_be_is_refused_at_once() {
+    fn a_host_shape_with_too_many_cells_is_refused_quickly() {
         let group = CellGroup {
             level: "pair".to_owned(),
             gpus: vec![0, 1],

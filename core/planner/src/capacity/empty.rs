@@ -1,4 +1,4 @@
-//! Capacity of the cluster with every host empty, reachable and unblocked: what could ever be placed.
+//! Capacity of an idle cluster, with every host empty, reachable and unblocked: what could ever be placed.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl<'a> Capacity<'a> {
             room: Room::whole(host),
             free: cells.of_model(""),
             taken: GpuMask::default(),
-            newcomers: PlacedJobs::Nobody,
+            newcomers: PlacedJobs::None,
         };
         self.left.insert(host.id, left);
         let any: &mut FreeHosts = self.free.entry(HostClass::from("")).or_default();

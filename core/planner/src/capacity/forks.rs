@@ -1,4 +1,4 @@
-//! Forks of the capacity that show more or less than is free now.
+//! Hypothetical capacity for trial placements: forks in which more or less is free than now.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ impl<'a> Capacity<'a> {
     /// Capacity available to one unit: what is free, what the unit itself claims, and what others claim for
     /// a later time by which it will have ended. `None` if that adds nothing.
     pub(crate) fn for_unit(&self, job: &Job, unit: UnitIndex) -> Option<Self> {
-        let asker = self.asker(job, unit);
+        let requester = self.requester(job, unit);
         let usable: Vec<UnitId> = self
-            .claimants(asker)
+            .claimants(requester)
             .into_iter()
-            .filter(|claimant| asker.may_use(self.state, *claimant))
+            .filter(|claimant| requester.may_use(self.state, *claimant))
             .collect();
         if usable.is_empty() {
             return None;
@@ -44,8 +44,8 @@ impl<'a> Capacity<'a> {
     }
 
     /// Whether these tasks of a unit fit as given, together.
-    pub(crate) fn admits_all(&self, asker: Requester<'_>, tasks: &[TaskPlacement]) -> bool {
-        feasibility::check(self.state, asker, tasks, &self.freed).is_ok()
+    pub(crate) fn admits_all(&self, requester: Requester<'_>, tasks: &[TaskPlacement]) -> bool {
+        feasibility::check(self.state, requester, tasks, &self.freed).is_ok()
     }
 
     /// Capacity without any claims.
@@ -57,15 +57,15 @@ impl<'a> Capacity<'a> {
         fork
     }
 
-    /// Units whose claimed resources the asking unit may use.
-    fn claimants(&self, asker: Requester<'_>) -> BTreeSet<UnitId> {
-        let own = asker.unit_id();
-        let claims = asker
+    /// Units whose claimed resources the requester may use.
+    fn claimants(&self, requester: Requester<'_>) -> BTreeSet<UnitId> {
+        let own = requester.unit_id();
+        let claims = requester
             .job
-            .unit(asker.unit)
+            .unit(requester.unit)
             .is_some_and(|known| known.claim.is_some());
         let mut claimants: BTreeSet<_> = claims.then_some(own).into_iter().collect();
-        if asker.job.spec.scheduling.run_time_ms_max.is_some() {
+        if requester.job.spec.scheduling.run_time_ms_max.is_some() {
             claimants.extend(self.state.index.claims.keys().copied());
         }
         claimants
@@ -119,8 +119,8 @@ impl<'a> Capacity<'a> {
         fork
     }
 
-    /// The unit that asks, at the present time.
-    pub(crate) const fn asker<'b>(&self, job: &'b Job, unit: UnitIndex) -> Requester<'b> {
+    /// The unit as the requester of resources at the present time.
+    pub(crate) const fn requester<'b>(&self, job: &'b Job, unit: UnitIndex) -> Requester<'b> {
         Requester::at(job, unit, self.now)
     }
 

@@ -1,4 +1,4 @@
-//! Remaining resources of a host within a round.
+//! Free resources of one host within a round.
 
 use muster_engine::feasibility::{Requester, Room};
 use muster_model::host::Host;
@@ -23,40 +23,40 @@ pub(super) struct Remaining {
 /// Jobs placed on a host in the round.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PlacedJobs {
-    Nobody,
+    None,
     One { job: JobId, exclusive: bool },
     Several,
 }
 
 impl Remaining {
     /// Whether the jobs placed in the round admit the unit.
-    pub(super) fn admits(&self, asker: Requester<'_>) -> bool {
+    pub(super) fn admits(&self, requester: Requester<'_>) -> bool {
         match self.newcomers {
-            PlacedJobs::Nobody => true,
+            PlacedJobs::None => true,
             PlacedJobs::One { job, exclusive } => {
-                job == asker.job.id || (!exclusive && !asker.is_exclusive())
+                job == requester.job.id || (!exclusive && !requester.is_exclusive())
             }
-            PlacedJobs::Several => !asker.is_exclusive(),
+            PlacedJobs::Several => !requester.is_exclusive(),
         }
     }
 
     /// Whether the round placed a task of the job here (possibly, if several jobs were placed).
     pub(super) fn holds(&self, job: JobId) -> bool {
         match self.newcomers {
-            PlacedJobs::Nobody => false,
+            PlacedJobs::None => false,
             PlacedJobs::One { job: one, .. } => one == job,
             PlacedJobs::Several => true,
         }
     }
 
     /// Records that a unit is placed on the host.
-    pub(super) fn enter(&mut self, asker: Requester<'_>) {
+    pub(super) fn enter(&mut self, requester: Requester<'_>) {
         self.newcomers = match self.newcomers {
-            PlacedJobs::Nobody => PlacedJobs::One {
-                job: asker.job.id,
-                exclusive: asker.is_exclusive(),
+            PlacedJobs::None => PlacedJobs::One {
+                job: requester.job.id,
+                exclusive: requester.is_exclusive(),
             },
-            PlacedJobs::One { job, .. } if job != asker.job.id => PlacedJobs::Several,
+            PlacedJobs::One { job, .. } if job != requester.job.id => PlacedJobs::Several,
             known => known,
         };
     }
@@ -71,7 +71,7 @@ impl Capacity<'_> {
                 room: self.unclaimed_room(host),
                 free: self.unclaimed_gpus(host),
                 taken: GpuMask::default(),
-                newcomers: PlacedJobs::Nobody,
+                newcomers: PlacedJobs::None,
             })
     }
 

@@ -1,4 +1,5 @@
-//! Free resources within one planning round: the state's index minus what the round gave out.
+//! Free resources of the cluster within one round: the state's index of free resources minus what the round
+//! has allocated.
 //!
 //! A clone is cheap (the maps share their nodes), so every trial runs on a clone. Three kinds of forks show
 //! more or less than is free now: [`Capacity::free_attempts`] without some attempts and claims,
@@ -161,10 +162,10 @@ impl<'a> Capacity<'a> {
     }
 
     fn has_tasks_of(&self, need: Need<'_>, host: HostId) -> bool {
-        let job = need.asker.job.id;
-        let came = self.left.get(&host).is_some_and(|left| left.holds(job));
+        let job = need.requester.job.id;
+        let placed_in_round = self.left.get(&host).is_some_and(|left| left.holds(job));
         let index = &self.state.index;
-        came || index.units_of_job_on(job, host).next().is_some()
+        placed_in_round || index.units_of_job_on(job, host).next().is_some()
     }
 
     /// The host with the fewest free GPUs that still fits a task, with that number.
@@ -216,7 +217,7 @@ impl<'a> Capacity<'a> {
                 last
             }
         };
-        let run_time_ms_max = need.asker.job.spec.scheduling.run_time_ms_max;
+        let run_time_ms_max = need.requester.job.spec.scheduling.run_time_ms_max;
         last.is_some_and(|last| !last.allows_start(self.now, run_time_ms_max))
     }
 
@@ -343,24 +344,24 @@ impl<'a> Capacity<'a> {
                 .only
                 .as_ref()
                 .is_none_or(|only| only.contains_key(&host.id))
-            && need.asker.name_or_probation_misfit(host).is_none()
+            && need.requester.name_or_probation_misfit(host).is_none()
             && unequipped(need.group, host).is_none()
             && (self.all_hosts
                 || need
-                    .asker
+                    .requester
                     .exclusivity_misfit(self.state, host, &self.freed)
                     .is_none())
             && self
                 .left
                 .get(&host.id)
-                .is_none_or(|left| left.admits(need.asker))
+                .is_none_or(|left| left.admits(need.requester))
     }
 
     /// Tasks of a group with a limit on a host, including those of this round.
     fn spread_on(&self, need: Need<'_>, host: HostId) -> u32 {
         let of_round = self.spread.get(&need.spread_key(host)).copied();
-        let job = need.asker.job;
-        if self.freed.has_unit(need.asker.unit_id()) {
+        let job = need.requester.job;
+        if self.freed.has_unit(need.requester.unit_id()) {
             return of_round.unwrap_or(0);
         }
         muster_engine::feasibility::tasks_of_group(self.state, job, host, need.group)

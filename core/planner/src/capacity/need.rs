@@ -1,4 +1,4 @@
-//! Requirements of one task on its host.
+//! Resource and host requirements of one task.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::capacity::Masks;
 #[derive(Clone, Copy)]
 pub(crate) struct Need<'a> {
     /// The unit that owns the task.
-    pub(crate) asker: Requester<'a>,
+    pub(crate) requester: Requester<'a>,
     /// The task's group.
     pub(crate) group: &'a TaskGroup,
     /// Number of tasks that it counts as on its host.
@@ -61,7 +61,7 @@ impl Need<'_> {
 
     pub(super) fn key(&self, state: &State) -> NeedKey {
         let needs = &self.group.resources;
-        let spec = &self.asker.job.spec;
+        let spec = &self.requester.job.spec;
         let scheduling = &spec.scheduling;
         let run_time_ms_max = scheduling.run_time_ms_max;
         let takers = (
@@ -71,7 +71,7 @@ impl Need<'_> {
         );
         let particular = self.group.tasks_per_host_max.is_some()
             || self.named.is_some()
-            || self.asker.is_exclusive()
+            || self.requester.is_exclusive()
             || self.group.execution.container.is_some()
             || !scheduling.hosts.is_empty()
             || !scheduling.hosts_excluded.is_empty();
@@ -80,11 +80,11 @@ impl Need<'_> {
             (needs.gpus, needs.cpus_milli, needs.memory_mib, self.places),
             self.own,
             takers,
-            particular.then_some((self.asker.job.id, self.position)),
+            particular.then_some((self.requester.job.id, self.position)),
         )
     }
 
     pub(super) fn spread_key(&self, host: HostId) -> (JobId, usize, HostId) {
-        (self.asker.job.id, self.position, host)
+        (self.requester.job.id, self.position, host)
     }
 }

@@ -1,4 +1,4 @@
-//! Allocation of free resources within a round.
+//! Allocation of free resources to tasks within a round.
 
 use muster_engine::feasibility::Requester;
 use muster_model::command::TaskPlacement;
@@ -30,8 +30,8 @@ impl Capacity<'_> {
             left.taken = left.taken.or(mask);
             chosen.push(mask);
         }
-        left.room.give(&need.group.resources, need.places, count);
-        left.enter(need.asker);
+        left.room.deduct(&need.group.resources, need.places, count);
+        left.enter(need.requester);
         self.left.insert(host.id, left);
         if need.group.tasks_per_host_max.is_some() {
             *self.spread.entry(need.spread_key(host.id)).or_default() += count;
@@ -42,23 +42,23 @@ impl Capacity<'_> {
 
     /// Allocates what a unit received in a fork of this capacity, and releases what it claimed and does not
     /// need.
-    pub(crate) fn commit(&mut self, asker: Requester<'_>, tasks: &[TaskPlacement]) {
-        self.free_claim(asker.unit_id());
+    pub(crate) fn commit(&mut self, requester: Requester<'_>, tasks: &[TaskPlacement]) {
+        self.free_claim(requester.unit_id());
         for task in tasks {
             let host = self.state.host(task.host);
-            let group = asker.job.spec.group_of(task.task);
+            let group = requester.job.spec.group_of(task.task);
             if let (Some(host), Some((group, _))) = (host, group) {
                 let mut left = self.left_of(host);
                 let before = left.free;
                 let mask = positions(host, &task.gpus);
                 left.free = left.free.without(mask);
                 left.taken = left.taken.or(mask);
-                left.room.give(&group.resources, group.task_weight(), 1);
-                left.enter(asker);
+                left.room.deduct(&group.resources, group.task_weight(), 1);
+                left.enter(requester);
                 self.left.insert(host.id, left);
                 if group.tasks_per_host_max.is_some() {
-                    let position = position_of(asker, task.task);
-                    let key = (asker.job.id, position, host.id);
+                    let position = position_of(requester, task.task);
+                    let key = (requester.job.id, position, host.id);
                     *self.spread.entry(key).or_default() += 1;
                 }
                 self.reorder(host, before, left.free);
@@ -111,9 +111,9 @@ pub fn positions(host: &Host, gpus: &[GpuUuid]) -> GpuMask {
 }
 
 /// Position of a task's group in its job.
-fn position_of(asker: Requester<'_>, task: TaskIndex) -> usize {
+fn position_of(requester: Requester<'_>, task: TaskIndex) -> usize {
     let mut end = 0;
-    let groups = asker.job.spec.groups.iter();
+    let groups = requester.job.spec.groups.iter();
     groups
         .take_while(|group| {
             end += group.count;

@@ -68,7 +68,7 @@ pub(super) fn propose(
         return None;
     }
     let stopping: Vec<Victim> = running::stopping(state)
-        .map(|running| running.named())
+        .map(|running| running.as_victim())
         .collect();
     let coming = capacity.free_attempts(&stopping);
     // Resources that become free anyway suffice: no further unit has to move.

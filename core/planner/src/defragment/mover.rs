@@ -25,7 +25,7 @@ pub(super) fn all<'a>(
     ending: &[(End, Running<'a>)],
 ) -> Vec<Mover<'a>> {
     let state = capacity.state();
-    let useful = Useful::to(state, job);
+    let useful = Useful::for_job(state, job);
     let movers = ending.iter().filter_map(|(_, running)| {
         // A process that cannot be killed frees nothing, and would put the next GPU out of service as well.
         let is_movable = moves::may_move(state, config, *running).is_ok()

@@ -91,7 +91,9 @@ impl Search<'_, '_> {
     }
 
     fn named(&self, chosen: &[usize]) -> Vec<Victim> {
-        let named = chosen.iter().map(|one| self.order[*one].running.named());
+        let named = chosen
+            .iter()
+            .map(|one| self.order[*one].running.as_victim());
         named.collect()
     }
 
@@ -195,7 +197,7 @@ impl Search<'_, '_> {
     fn relocate(&self, chosen: &[usize], tasks: &[TaskPlacement]) -> Result<Vec<Move>, usize> {
         let now = self.capacity.free_attempts(&self.named(chosen));
         let mut fork = now.at(self.starts_at(chosen));
-        fork.commit(fork.asker(self.job, self.unit), tasks);
+        fork.commit(fork.requester(self.job, self.unit), tasks);
         let mut hardest_first = chosen.to_vec();
         hardest_first.sort_by_key(|one| {
             let running = self.order[*one].running;
@@ -213,7 +215,7 @@ impl Search<'_, '_> {
                 return Err(one);
             }
             moves.push(Move {
-                attempt: running.named(),
+                attempt: running.as_victim(),
                 tasks: Arc::from(placed.tasks),
             });
         }

@@ -1,4 +1,4 @@
-//! Search for the smallest change that lets a job run.
+//! Search for remedies: the smallest change with which a waiting job could start.
 //!
 //! Changes that leave the job as it is come first (time, removed blocks, a raised limit), then changes to
 //! its request, each kind starting from the smallest change. The last resort is named without a trial and
@@ -67,24 +67,24 @@ impl Advice {
 struct Search<'s, 'a> {
     state: &'s State,
     job: &'s Job,
-    met: &'s TurnOutcome<'a>,
-    patience: &'s SearchBudget<'s>,
+    outcome: &'s TurnOutcome<'a>,
+    budget: &'s SearchBudget<'s>,
 }
 
 pub(super) fn find(
     state: &State,
     job: &Job,
-    met: &TurnOutcome<'_>,
-    patience: &SearchBudget<'_>,
+    outcome: &TurnOutcome<'_>,
+    budget: &SearchBudget<'_>,
 ) -> Option<Advice> {
     let search = Search {
         state,
         job,
-        met,
-        patience,
+        outcome,
+        budget,
     };
     let wait = |until: TimeMs| Remedy::Wait { until };
-    match met.blocker.as_ref()? {
+    match outcome.blocker.as_ref()? {
         // Only the end of other attempts helps, which cannot be forced.
         Blocker::Cancelling
         | Blocker::Suspended { .. }
@@ -122,21 +122,21 @@ pub(super) fn find(
 
 impl Search<'_, '_> {
     fn unit(self) -> Option<UnitIndex> {
-        self.met.round.as_ref().map(|(_, _, unit)| *unit)
+        self.outcome.round.as_ref().map(|(_, _, unit)| *unit)
     }
 
     /// Whether the job's unit would be placed in its turn with this version of the job. A trial that
     /// exceeds the search budget counts as no help.
     fn fits(self, job: &Job) -> bool {
-        let round = self.met.round.as_ref();
+        let round = self.outcome.round.as_ref();
         round.is_some_and(|(round, turn, unit)| {
-            self.patience.try_spend() && round.finds_room(*turn, job, *unit)
+            self.budget.try_spend() && round.finds_room(*turn, job, *unit)
         })
     }
 
     /// Whether the job could proceed in another state.
     fn is_helped(self, fork: &State) -> bool {
-        self.patience.try_spend() && helps(fork, self.job, self.met)
+        self.budget.try_spend() && helps(fork, self.job, self.outcome)
     }
 
     fn change(self, change: Change) -> Option<Advice> {
@@ -152,7 +152,7 @@ impl Search<'_, '_> {
 
     /// Room reserved for a later time suffices for work that has ended by then.
     fn ends_before(self, until: Option<TimeMs>) -> Option<Advice> {
-        let run_time_ms_max = until?.since(self.met.now);
+        let run_time_ms_max = until?.since(self.outcome.now);
         let asked = self.job.spec.scheduling.run_time_ms_max;
         let shorter = asked.is_none_or(|asked| asked > run_time_ms_max);
         if run_time_ms_max < RUN_TIME_MS_MIN || !shorter {
@@ -166,7 +166,7 @@ impl Search<'_, '_> {
             limit: Box::new(reached.clone()),
         };
         let change = |config: &mut QueueConfig| queues::raise(config, reached);
-        let raised = queues::with_queue(self.state, self.met.now, &reached.queue, change);
+        let raised = queues::with_queue(self.state, self.outcome.now, &reached.queue, change);
         if raised.is_some_and(|fork| self.is_helped(&fork)) {
             return Advice::enough(raise);
         }
@@ -188,17 +188,17 @@ impl Search<'_, '_> {
             let targets = targets.to_vec();
             Advice::enough(Remedy::Unblock { targets })
         };
-        if !self.goes_without(&blocks) {
+        if !self.helps_to_unblock(&blocks) {
             return None;
         }
         let mut singly = blocks.iter().map(std::slice::from_ref);
-        if let Some(one) = singly.find(|targets| self.goes_without(targets)) {
+        if let Some(one) = singly.find(|targets| self.helps_to_unblock(targets)) {
             return Some(found(one));
         }
         let (mut too_few, mut enough) = (1, blocks.len());
         while enough - too_few > 1 {
             let middle = too_few + (enough - too_few) / 2;
-            match self.goes_without(&blocks[..middle]) {
+            match self.helps_to_unblock(&blocks[..middle]) {
                 true => enough = middle,
                 false => too_few = middle,
             }
@@ -206,7 +206,7 @@ impl Search<'_, '_> {
         Some(found(&blocks[..enough]))
     }
 
-    fn goes_without(self, blocks: &[BlockTarget]) -> bool {
+    fn helps_to_unblock(self, blocks: &[BlockTarget]) -> bool {
         let mut fork = self.state.clone();
         for (target, number) in blocks.iter().zip(0u128..) {
             let unblock = Command::Unblock {
@@ -215,7 +215,7 @@ impl Search<'_, '_> {
                 author: "explain".to_owned(),
                 planned: false,
             };
-            apply(&mut fork, self.met.now, &unblock);
+            apply(&mut fork, self.outcome.now, &unblock);
         }
         !blocks.is_empty() && self.is_helped(&fork)
     }
@@ -266,7 +266,7 @@ impl Search<'_, '_> {
         let asked = self.job.spec.scheduling.run_time_ms_max;
         let spans: BTreeSet<u64> = begins
             .take(PLANS_TRIED_MAX)
-            .map(|(at, ..)| at.since(self.met.now))
+            .map(|(at, ..)| at.since(self.outcome.now))
             .filter(|span| *span >= SPAN_MS_MIN && asked.is_none_or(|asked| asked > *span))
             .collect();
         let longest_first = spans.into_iter().rev();
@@ -323,7 +323,7 @@ impl Search<'_, '_> {
         let opportunistic = self.change(Change::Opportunistic);
         opportunistic.or_else(|| {
             let borrow = |config: &mut QueueConfig| config.borrow = true;
-            let fork = queues::with_queue(self.state, self.met.now, &short.queue, borrow)?;
+            let fork = queues::with_queue(self.state, self.outcome.now, &short.queue, borrow)?;
             let queue = short.queue.clone();
             self.is_helped(&fork)
                 .then(|| Advice::enough(Remedy::Borrow { queue }))

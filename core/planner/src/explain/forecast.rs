@@ -1,5 +1,5 @@
-//! Forecast of a waiting job's start: planning continues in a fork of the state, in which running work ends
-//! as expected.
+//! Start time estimate of a waiting job, by simulation: planning continues in a fork of the state, in which
+//! running work ends as expected.
 //!
 //! Jobs ahead, limits, cells, claims and preemption count as they would in the leader: every step is
 //! planned and applied in the same way. Events that cannot be foreseen do not occur in the fork: new jobs,
@@ -54,11 +54,11 @@ pub enum Basis {
 pub(super) fn start(
     state: &State,
     job: &Job,
-    met: &TurnOutcome<'_>,
-    patience: &SearchBudget<'_>,
+    outcome: &TurnOutcome<'_>,
+    budget: &SearchBudget<'_>,
 ) -> Option<Start> {
-    let now = met.now.max(state.time);
-    match &met.blocker {
+    let now = outcome.now.max(state.time);
+    match &outcome.blocker {
         None => Some(Start {
             at: now,
             basis: Basis::Free,
@@ -79,7 +79,7 @@ pub(super) fn start(
             at: (*at).max(now),
             basis: Basis::Reserved,
         }),
-        Some(_) => Forecast::new(state, now).run(job.id, patience),
+        Some(_) => Forecast::new(state, now).run(job.id, budget),
     }
 }
 
@@ -118,16 +118,16 @@ impl Forecast {
         }
     }
 
-    fn run(mut self, job: JobId, patience: &SearchBudget<'_>) -> Option<Start> {
+    fn run(mut self, job: JobId, budget: &SearchBudget<'_>) -> Option<Start> {
         for _ in 0..ROUNDS_MAX {
-            if !patience.try_spend() {
+            if !budget.try_spend() {
                 return None;
             }
             let plan = plan(&self.state, self.now, Budget::default());
             if let Some(placement) = plan.placements().find(|placed| placed.job == job) {
                 return Some(self.start_of(placement));
             }
-            self.carry_out(&plan);
+            self.apply_plan(&plan);
             if !plan.more {
                 self.advance(plan.again_at)?;
             }
@@ -148,18 +148,18 @@ impl Forecast {
         }
     }
 
-    fn carry_out(&mut self, plan: &Plan) {
+    fn apply_plan(&mut self, plan: &Plan) {
         for step in &plan.steps {
             apply(&mut self.state, self.now, step);
             match step {
-                Command::Place(placed) => self.expect(placed.unit_id()),
+                Command::Place(placed) => self.record_expected_end(placed.unit_id()),
                 Command::Claim(claiming) => {
                     for victim in &claiming.victims {
-                        self.expect(victim.unit_id());
+                        self.record_expected_end(victim.unit_id());
                     }
                 }
                 Command::StopAttempt { job, unit, .. } => {
-                    self.expect(UnitId::new(*job, *unit));
+                    self.record_expected_end(UnitId::new(*job, *unit));
                 }
                 _ => {}
             }
@@ -167,7 +167,7 @@ impl Forecast {
     }
 
     /// Records the expected end of a unit's attempt.
-    fn expect(&mut self, id: UnitId) {
+    fn record_expected_end(&mut self, id: UnitId) {
         if let Some(running) = Running::of(&self.state, id) {
             self.endings.extend(ending(&self.state, &running, self.now));
         }
@@ -220,7 +220,7 @@ fn ending(state: &State, running: &Running<'_>, now: TimeMs) -> Option<Ending> {
     let is_usable = end.is_known || now.since(since) >= AGE_MS_MIN;
     is_usable.then_some(Ending {
         at: end.at,
-        attempt: running.named(),
+        attempt: running.as_victim(),
         is_known: end.is_known,
     })
 }

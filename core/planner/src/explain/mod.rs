@@ -1,5 +1,4 @@
-//! Explanation of a waiting job: its blocker, the remedy, and its expected start, computed by the planner
-//! on request for one job.
+//! Explanation of one waiting job, on request: its pending reason, a remedy, and its expected start.
 //!
 //! Nothing is guessed. The blocker is the one that the last round of the decision finds in the job's turn;
 //! a remedy is tried out on a fork of the state with the same `apply` and the same rounds, or within the
@@ -76,16 +75,16 @@ pub fn explain_while(
     now: TimeMs,
     lasts: &dyn Fn() -> bool,
 ) -> Option<Explanation> {
-    let patience = SearchBudget::new(lasts);
+    let budget = SearchBudget::new(lasts);
     let seen = at(state, now);
     let job = seen.job(job)?;
-    let last = rounds::last(&seen, now);
-    let met = turn::of(&last, job, now);
+    let last = rounds::last_round(&seen, now);
+    let outcome = turn::of(&last, job, now);
     let then = last.state.job(job.id).map_or(job, |then| then);
-    let advice = advice::find(&seen, then, &met, &patience);
+    let advice = advice::find(&seen, then, &outcome, &budget);
     let waits = job.counts.waiting > 0;
     let start = waits
-        .then(|| forecast::start(&seen, job, &met, &patience))
+        .then(|| forecast::start(&seen, job, &outcome, &budget))
         .flatten();
     let is_cluster = seen
         .queues
@@ -93,7 +92,7 @@ pub fn explain_while(
         .is_some_and(|queue| !queue.retired && queue.config.is_virtual_cluster());
     let allocation = Some(&seen.index.allocation).filter(|_| is_cluster && waits);
     Some(Explanation {
-        blocker: met.blocker.clone(),
+        blocker: outcome.blocker.clone(),
         waiting_units: job.counts.waiting,
         position: waits.then(|| position::of(&seen, job)),
         start,
@@ -102,7 +101,7 @@ pub fn explain_while(
         cells_missing: allocation.map_or_else(Vec::new, |cells| cells.shortages()),
         remedy_is_enough: advice.as_ref().is_some_and(|advice| advice.is_enough),
         remedy: advice.map(|advice| advice.remedy),
-        is_cut_short: patience.has_ended(),
+        is_cut_short: budget.has_ended(),
     })
 }
 
@@ -112,12 +111,12 @@ pub fn explain_while(
 pub fn blocker(state: &State, job: JobId, now: TimeMs) -> Option<Blocker> {
     let seen = at(state, now);
     let job = seen.job(job)?;
-    turn::of(&rounds::last(&seen, now), job, now).blocker
+    turn::of(&rounds::last_round(&seen, now), job, now).blocker
 }
 
 /// Whether the first result is better for the job: more units are placed, or it has no blocker.
-fn is_better(met: &TurnOutcome<'_>, before: &TurnOutcome<'_>) -> bool {
-    met.blocker.is_none() || met.placed > before.placed
+fn is_better(outcome: &TurnOutcome<'_>, before: &TurnOutcome<'_>) -> bool {
+    outcome.blocker.is_none() || outcome.placed > before.placed
 }
 
 /// Whether a job could proceed in another state.
@@ -125,5 +124,5 @@ fn helps(fork: &State, job: &Job, before: &TurnOutcome<'_>) -> bool {
     let now = before.now;
     let seen = at(fork, now);
     let known = seen.job(job.id);
-    known.is_some_and(|job| is_better(&turn::of(&rounds::last(&seen, now), job, now), before))
+    known.is_some_and(|job| is_better(&turn::of(&rounds::last_round(&seen, now), job, now), before))
 }

@@ -1,4 +1,4 @@
-//! Position of a job among the waiting jobs.
+//! Position of a job in its queue.
 
 use muster_engine::state::{Job, State, WaitingClass};
 use serde::{Deserialize, Serialize};
@@ -43,10 +43,10 @@ pub(super) fn of(state: &State, job: &Job) -> Position {
 
 /// Jobs ahead of it in the same queue that compete for the same hosts.
 fn ahead_in_queue(state: &State, job: &Job) -> u64 {
-    let (line, own) = WaitingClass::of(&state.queues, job);
-    let lines = state.index.waiting.iter();
-    lines
-        .filter(|(other, _)| other.queue == line.queue && line.shape.meets(&other.shape))
+    let (class, own) = WaitingClass::of(&state.queues, job);
+    let classes = state.index.waiting.iter();
+    classes
+        .filter(|(other, _)| other.queue == class.queue && class.shape.meets(&other.shape))
         .map(|(_, jobs)| jobs.range(..own).count() as u64)
         .sum()
 }

@@ -1,4 +1,4 @@
-//! Queue tree with one change, applied to a fork of the state.
+//! Trial of a changed queue, such as a raised limit, in a fork of the state.
 
 use std::sync::Arc;
 

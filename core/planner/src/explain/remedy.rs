@@ -1,4 +1,4 @@
-//! Remedies: changes that would let a job run.
+//! Remedies: what would let a waiting job start, to be shown to its user.
 
 use std::fmt;
 

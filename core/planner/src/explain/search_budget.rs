@@ -1,4 +1,4 @@
-//! Search budget of an explanation.
+//! Search budget: bounds the trials and the time of one explanation.
 
 use std::cell::Cell;
 

@@ -8,7 +8,7 @@ use muster_model::time::TimeMs;
 use crate::Blocker;
 use crate::order::Turn;
 use crate::round::Round;
-use crate::rounds::Last;
+use crate::rounds::LastRound;
 
 /// Maximum number of dependencies listed.
 const DEPENDENCIES_NAMED_MAX: usize = 8;
@@ -26,7 +26,7 @@ pub(super) struct TurnOutcome<'a> {
 }
 
 /// Replays the last round up to the job's turn.
-pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> TurnOutcome<'a> {
+pub(super) fn of<'a>(last: &'a LastRound, before: &Job, now: TimeMs) -> TurnOutcome<'a> {
     let waiting_before = before.counts.waiting;
     let nothing = TurnOutcome {
         now,
@@ -57,18 +57,18 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> TurnOutcome<'
             ..nothing
         };
     };
-    let (line, _) = WaitingClass::of(&last.state.queues, job);
+    let (class, _) = WaitingClass::of(&last.state.queues, job);
     let mut round = last.round(now);
     round.fill_vacancies();
     round.place_claimed();
-    let Some(line) = round.order().position(&line) else {
+    let Some(class) = round.order().position(&class) else {
         return nothing;
     };
-    if round.is_done_early(line, job.id) {
+    if round.is_done_early(class, job.id) {
         return nothing;
     }
-    let (blocker, placed) = take_turns(&mut round, job, line);
-    let turn = Turn { job: job.id, line };
+    let (blocker, placed) = take_turns(&mut round, job, class);
+    let turn = Turn { job: job.id, class };
     let waiting = |unit: &UnitIndex| {
         let known = job.unit(*unit);
         let not_before = known.map_or(TimeMs::default(), |known| known.not_before);
@@ -112,7 +112,7 @@ fn vacancy(job: &Job) -> Option<Blocker> {
 }
 
 /// Whether the last round fills the job's vacancy.
-fn is_filled(last: &Last<'_>, job: &Job, now: TimeMs) -> bool {
+fn is_filled(last: &LastRound<'_>, job: &Job, now: TimeMs) -> bool {
     let gang = UnitId::new(job.id, UnitIndex(0));
     if !last.state.index.vacant.contains(&gang) {
         return false;
@@ -135,21 +135,21 @@ fn dependencies(state: &State, job: &Job) -> Option<Blocker> {
     })
 }
 
-fn take_turns(round: &mut Round<'_>, job: &Job, line: usize) -> (Option<Blocker>, usize) {
+fn take_turns(round: &mut Round<'_>, job: &Job, class: usize) -> (Option<Blocker>, usize) {
     let mut placed = 0;
     while let Some(turn) = round.step() {
         let plan = round.plan();
         if turn.job == job.id {
             let last = plan.blocked.last();
-            let met = last.filter(|(blocked, _)| *blocked == job.id);
-            match met {
+            let blocked = last.filter(|(id, _)| *id == job.id);
+            match blocked {
                 Some((_, blocker)) => return (Some(blocker.clone()), placed),
                 None => placed += 1,
             }
             if !round.order().is_head(turn) {
                 return (None, placed);
             }
-        } else if let Some(blocker) = round.closed(line) {
+        } else if let Some(blocker) = round.closed(class) {
             return (Some(blocker.clone()), placed);
         }
     }

@@ -1,4 +1,4 @@
-//! Amounts that a waiting unit would hold.
+//! Resource amounts that a waiting unit would hold once placed.
 
 use muster_engine::state::Job;
 use muster_model::ids::{TaskIndex, UnitIndex};

@@ -1,4 +1,4 @@
-//! Attempts that may be stopped for a unit, and the cost of stopping them.
+//! Preemption candidates: running attempts that a unit may preempt, and the cost of stopping each.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -55,7 +55,7 @@ struct ClassCursor<'a> {
 /// All attempts that a unit has a right to preempt, protected ones included.
 pub(super) struct Pool<'r, 'a> {
     capacity: &'r Capacity<'a>,
-    wanting: Claimant<'r>,
+    claimant: Claimant<'r>,
     open: Vec<ClassCursor<'a>>,
     only: Option<LimitScope>,
     useful: Useful<'r>,
@@ -65,15 +65,15 @@ pub(super) struct Pool<'r, 'a> {
 impl<'r, 'a> Pool<'r, 'a> {
     pub(super) fn open(
         capacity: &'r Capacity<'a>,
-        wanting: Claimant<'r>,
+        claimant: Claimant<'r>,
         rights: &Rights<'_>,
     ) -> Self {
         Self {
             capacity,
-            wanting,
-            open: classes(capacity.state(), wanting, rights),
+            claimant,
+            open: classes(capacity.state(), claimant, rights),
             only: None,
-            useful: Useful::to(capacity.state(), wanting.job),
+            useful: Useful::for_job(capacity.state(), claimant.job),
             protection_ends: None,
         }
     }
@@ -115,7 +115,7 @@ impl<'r, 'a> Pool<'r, 'a> {
         let cheapest = if is_all { all } else { most / 2 };
         let mut known: BTreeSet<UnitId> = BTreeSet::new();
         let mut candidates = Vec::with_capacity(all.min(most));
-        let least: Vec<_> = Cheapest::of(&self.open, self.wanting.now)
+        let least: Vec<_> = Cheapest::of(&self.open, self.claimant.now)
             .take(cheapest)
             .collect();
         for (unit, open) in least {
@@ -168,7 +168,7 @@ impl<'r, 'a> Pool<'r, 'a> {
             self.protection_ends = super::earlier(self.protection_ends, Some(until));
             return None;
         }
-        let lost_ms = lost_work_ms(running.unit, attempt, self.wanting.now);
+        let lost_ms = lost_work_ms(running.unit, attempt, self.claimant.now);
         Some(Candidate {
             running,
             cost: cost(right, running.job.spec.priority, lost_ms),
@@ -198,7 +198,7 @@ impl<'r, 'a> Pool<'r, 'a> {
         let state = self.capacity.state();
         let models: Vec<&Arc<str>> = self.capacity.models().collect();
         let hosts = models.iter().flat_map(|model| {
-            let mut groups = self.wanting.job.spec.groups.iter();
+            let mut groups = self.claimant.job.spec.groups.iter();
             let serves = groups
                 .any(|group| group.resources.gpus > 0 && group.resources.accepts_model(model));
             let hosts = serves.then(|| self.capacity.hosts(model));
@@ -223,7 +223,7 @@ fn cost(right: Right, priority: i32, lost_ms: u64) -> Cost {
 /// covers it, those of queues above their own guarantee.
 fn classes<'a>(
     state: &'a State,
-    wanting: Claimant<'_>,
+    claimant: Claimant<'_>,
     rights: &Rights<'_>,
 ) -> Vec<ClassCursor<'a>> {
     let attempts = &state.index.attempts;
@@ -236,7 +236,7 @@ fn classes<'a>(
     let opportunistic = attempts
         .range(first(BasisKind::Opportunistic, "")..)
         .take_while(|(class, _)| class.basis == BasisKind::Opportunistic);
-    let own = &wanting.job.spec.queue;
+    let own = &claimant.job.spec.queue;
     let by_priority = state
         .queues
         .get(own.as_str())

@@ -1,4 +1,4 @@
-//! Cheapest subset of victims by branch and bound.
+//! Exact victim selection: the cheapest subset of candidates, by branch and bound.
 //!
 //! Sets are tried in the order of their candidates, cheapest first; a branch ends where it cannot become
 //! cheaper than the best known set. Only sets with enough GPUs are tried, each on a fork.

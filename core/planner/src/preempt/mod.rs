@@ -1,4 +1,4 @@
-//! Preemption: selection of attempts to stop so that a unit with a right to their resources fits.
+//! Preemption: selection of victims, the attempts to stop so that a unit entitled to their resources fits.
 //!
 //! Finding the cheapest set of victims is a knapsack problem. The search proceeds in this order:
 //! 1. [`candidates`]: attempts that the unit has a right to preempt, in ascending order of lost work; in a
@@ -77,7 +77,7 @@ struct Search<'s, 'a> {
     coming: &'s Capacity<'a>,
     /// Allowance of its queue, if a limit applies.
     allowance: Option<&'s Allowance<'a>>,
-    wanting: Claimant<'s>,
+    claimant: Claimant<'s>,
     /// Amounts that the unit would hold.
     amounts: &'s Amounts,
 }
@@ -86,15 +86,15 @@ struct Search<'s, 'a> {
 pub(super) fn propose(
     capacity: &Capacity<'_>,
     allowance: &Allowance<'_>,
-    wanting: Claimant<'_>,
+    claimant: Claimant<'_>,
 ) -> Proposed {
     let mut proposed = Proposed::default();
-    let limited = is_limited(capacity.state(), &wanting.job.spec.queue);
+    let limited = is_limited(capacity.state(), &claimant.job.spec.queue);
     let allowance = limited.then(|| allowance.without_stopping());
     let coming = OnceCell::new();
-    for amounts in amounts::by_model(capacity, wanting.job, wanting.unit) {
-        let rights = rights(capacity.state(), wanting, &amounts);
-        let mut pool = Pool::open(capacity, wanting, &rights);
+    for amounts in amounts::by_model(capacity, claimant.job, claimant.unit) {
+        let rights = rights(capacity.state(), claimant, &amounts);
+        let mut pool = Pool::open(capacity, claimant, &rights);
         if pool.is_empty() {
             continue;
         }
@@ -102,7 +102,7 @@ pub(super) fn propose(
         if !pool.holds_enough(coming, &amounts) {
             continue;
         }
-        match limit_alone(coming, allowance.as_ref(), wanting) {
+        match limit_alone(coming, allowance.as_ref(), claimant) {
             // Resources that become free anyway suffice: no further attempt has to stop.
             RemainingBlocker::Nothing => return proposed,
             RemainingBlocker::Limit(only) => pool.narrow(only),
@@ -111,7 +111,7 @@ pub(super) fn propose(
         let search = Search {
             coming,
             allowance: allowance.as_ref(),
-            wanting,
+            claimant,
             amounts: &amounts,
         };
         let found = search.among(&mut pool);
@@ -124,7 +124,7 @@ pub(super) fn propose(
 /// Free resources plus those of attempts that are being stopped.
 fn coming_free<'a>(capacity: &Capacity<'a>) -> Capacity<'a> {
     let stopping = stopping(capacity.state());
-    let named: Vec<Victim> = stopping.map(|running| running.named()).collect();
+    let named: Vec<Victim> = stopping.map(|running| running.as_victim()).collect();
     capacity.free_attempts(&named)
 }
 
@@ -139,14 +139,14 @@ enum RemainingBlocker {
 fn limit_alone(
     coming: &Capacity<'_>,
     allowance: Option<&Allowance<'_>>,
-    wanting: Claimant<'_>,
+    claimant: Claimant<'_>,
 ) -> RemainingBlocker {
     let Claimant {
         job,
         unit,
         allocation_basis,
         ..
-    } = wanting;
+    } = claimant;
     let Ok(placed) = unit::place_unborrowed(&mut coming.clone(), job, unit) else {
         return RemainingBlocker::Room;
     };
@@ -160,13 +160,13 @@ fn limit_alone(
     }
 }
 
-fn rights<'s>(state: &'s State, wanting: Claimant<'s>, amounts: &'s Amounts) -> Rights<'s> {
+fn rights<'s>(state: &'s State, claimant: Claimant<'s>, amounts: &'s Amounts) -> Rights<'s> {
     let Claimant {
         job,
         unit,
         allocation_basis,
         ..
-    } = wanting;
+    } = claimant;
     Rights::of(
         state,
         Preemptor {
@@ -221,7 +221,7 @@ impl<'a> Search<'_, 'a> {
     /// Whether the unit has no room, or would exceed a limit, even if all of these end: then no subset
     /// suffices.
     fn is_hopeless_without(&self, all: &[&Candidate<'_>], room: &Capacity<'a>) -> bool {
-        let Claimant { job, unit, .. } = self.wanting;
+        let Claimant { job, unit, .. } = self.claimant;
         let mut fork = room.free_attempts(&victims_of(all));
         self.is_limited_without(all) || unit::place_unborrowed(&mut fork, job, unit).is_err()
     }
@@ -232,7 +232,7 @@ impl<'a> Search<'_, 'a> {
             job,
             allocation_basis,
             ..
-        } = self.wanting;
+        } = self.claimant;
         self.allowance.cloned().is_some_and(|mut allowance| {
             for one in all {
                 allowance.take_back(&one.running);
@@ -245,7 +245,7 @@ impl<'a> Search<'_, 'a> {
     /// Time at which the grace periods of some victims have passed.
     fn starts_at(&self, victims: &[&Candidate<'_>]) -> TimeMs {
         let grace_ms = victims.iter().map(|one| one.running.job.spec.stop_grace_ms);
-        self.wanting.now.after(grace_ms.max().unwrap_or(0))
+        self.claimant.now.after(grace_ms.max().unwrap_or(0))
     }
 
     /// Placement of the unit once these victims have stopped; `None` if it has no room then (a host that is
@@ -260,7 +260,7 @@ impl<'a> Search<'_, 'a> {
             unit,
             allocation_basis,
             ..
-        } = self.wanting;
+        } = self.claimant;
         let mut then = fork.clone().at(self.starts_at(victims));
         let tasks = unit::place_unborrowed(&mut then, job, unit).ok()?.tasks;
         let Some(allowance) = self.allowance else {
@@ -279,18 +279,18 @@ impl<'a> Search<'_, 'a> {
     /// Whether the unit may preempt all of these, given the amounts that it would then hold.
     fn may_take(&self, victims: &[&Candidate<'_>], amounts: &Amounts) -> bool {
         let subjects = victims.iter().map(|one| subject(&one.running));
-        let mut rights = rights(self.coming.state(), self.wanting, amounts);
+        let mut rights = rights(self.coming.state(), self.claimant, amounts);
         rights.take_all(subjects.collect()).is_ok()
     }
 
     /// The proposal, if the unit has a right to all victims and to the amounts.
     fn finish(&self, victims: &[&Candidate<'_>], tasks: Vec<TaskPlacement>) -> Option<Preemption> {
-        let Claimant { job, .. } = self.wanting;
+        let Claimant { job, .. } = self.claimant;
         let amounts = amounts_of(&self.coming.state().hosts, &job.spec, &tasks);
         if victims.is_empty() || !self.may_take(victims, &amounts) {
             return None;
         }
-        let mut named: Vec<Victim> = victims.iter().map(|one| one.running.named()).collect();
+        let mut named: Vec<Victim> = victims.iter().map(|one| one.running.as_victim()).collect();
         named.sort_unstable();
         Some(Preemption {
             tasks,
@@ -309,5 +309,8 @@ fn subject<'a>(running: &Running<'a>) -> Subject<'a> {
 
 /// The candidates as commands name them.
 fn victims_of(candidates: &[&Candidate<'_>]) -> Vec<Victim> {
-    candidates.iter().map(|one| one.running.named()).collect()
+    candidates
+        .iter()
+        .map(|one| one.running.as_victim())
+        .collect()
 }

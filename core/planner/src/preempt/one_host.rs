@@ -1,4 +1,4 @@
-//! Victims for a single task: it runs on one host, so each host is a small search of its own.
+//! Victim selection for a single task: it runs on one host, so each host is a small search of its own.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ impl<'a> Search<'_, 'a> {
     }
 
     fn single_task(&self) -> Option<&TaskGroup> {
-        let job = self.wanting.job;
-        let tasks = job.tasks_of(self.wanting.unit);
+        let job = self.claimant.job;
+        let tasks = job.tasks_of(self.claimant.unit);
         let (group, _) = job.spec.group_of(TaskIndex(tasks.start))?;
         let alone = tasks.len() == 1 && group.resources.gpus > 0;
         alone.then_some(group)

@@ -1,4 +1,4 @@
-//! Victims along an order: candidates are freed one after the other until the unit fits, then every
+//! Greedy victim selection: candidates are freed one after the other until the unit fits, then every
 //! unneeded one is restored, most expensive first. The cheaper result of two orders is used (least lost
 //! work first; host by host, cheapest host first): a heuristic.
 
@@ -36,7 +36,7 @@ impl<'a> Search<'_, 'a> {
     /// brings that queue closer to its guarantee.
     fn takeable<'c>(&self, order: Vec<&'c Candidate<'a>>) -> Vec<&'c Candidate<'a>> {
         let state = self.coming.state();
-        let mut rights = super::rights(state, self.wanting, self.amounts);
+        let mut rights = super::rights(state, self.claimant, self.amounts);
         let taken = order.into_iter().filter(|candidate| {
             let subject = subject(&candidate.running);
             let allowed = rights.over(&subject).is_ok();
@@ -60,8 +60,8 @@ impl<'a> Search<'_, 'a> {
         let mut chosen = self.sparing_idle(Chosen { victims, tasks });
         let tries_max = FREED_AGAIN_MAX / chosen.victims.len().max(1);
         for spared in dearest_first.into_iter().take(tries_max) {
-            let spared = spared.running.named();
-            let fewer = self.sparing(&chosen, |victim| victim.running.named() == spared);
+            let spared = spared.running.as_victim();
+            let fewer = self.sparing(&chosen, |victim| victim.running.as_victim() == spared);
             if let Some(fewer) = fewer {
                 // The unit may go elsewhere now: others may have become idle.
                 chosen = self.sparing_idle(fewer);

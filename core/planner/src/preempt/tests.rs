@@ -1,4 +1,4 @@
-//! Comparison of proposals with the cheapest of all sets of victims, on small random cases.
+//! Comparison of the selected victims with the cheapest of all sets of victims, on small random cases.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::io::Write as _;
@@ -89,7 +89,7 @@ fn draw_case(seed: u64) -> (Cluster, JobId) {
 }
 
 /// The cheapest of all sets, found by trying every one.
-fn brute_force(capacity: &Capacity<'_>, wanting: Claimant<'_>) -> Option<Cost> {
+fn brute_force(capacity: &Capacity<'_>, claimant: Claimant<'_>) -> Option<Cost> {
     let state = capacity.state();
     let keys = state.index.attempts.values().flatten();
     let running: Vec<Running<'_>> = keys
@@ -103,18 +103,21 @@ fn brute_force(capacity: &Capacity<'_>, wanting: Claimant<'_>) -> Option<Cost> {
             .filter(|(position, _)| set & (1 << position) != 0)
             .map(|(_, running)| running)
             .collect();
-        let named: Vec<Victim> = victims.iter().map(|victim| victim.named()).collect();
+        let named: Vec<Victim> = victims.iter().map(|victim| victim.as_victim()).collect();
         let mut fork = capacity.free_attempts(&named);
-        let Ok(placed) = unit::place_unborrowed(&mut fork, wanting.job, wanting.unit) else {
+        let Ok(placed) = unit::place_unborrowed(&mut fork, claimant.job, claimant.unit) else {
             continue;
         };
-        let amounts = amounts_of(&state.hosts, &wanting.job.spec, &placed.tasks);
+        let amounts = amounts_of(&state.hosts, &claimant.job.spec, &placed.tasks);
         let subjects = victims.iter().map(|victim| subject(victim)).collect();
-        if rights(state, wanting, &amounts).take_all(subjects).is_err() {
+        if rights(state, claimant, &amounts)
+            .take_all(subjects)
+            .is_err()
+        {
             continue;
         }
         let cost = victims.iter().fold(Cost::default(), |sum, victim| {
-            let lost_ms = lost_work_ms(victim.unit, victim.attempt, wanting.now);
+            let lost_ms = lost_work_ms(victim.unit, victim.attempt, claimant.now);
             let opportunistic = victim.attempt.allocation_basis == AllocationBasis::Opportunistic;
             sum.plus(Cost {
                 firm_ms: if opportunistic { 0 } else { lost_ms },
@@ -134,7 +137,7 @@ fn compare(seed: u64, look: impl FnOnce(&Capacity<'_>, Claimant<'_>, Option<Cost
     let (mut cluster, job) = draw_case(seed);
     cluster.state.time = cluster.now;
     let record = cluster.state.job(job).unwrap();
-    let wanting = Claimant {
+    let claimant = Claimant {
         job: record,
         unit: UnitIndex(0),
         allocation_basis: &AllocationBasis::Share,
@@ -142,25 +145,25 @@ fn compare(seed: u64, look: impl FnOnce(&Capacity<'_>, Claimant<'_>, Option<Cost
     };
     let capacity = Capacity::new(&cluster.state);
     if unit::place_unborrowed(&mut capacity.clone(), record, UnitIndex(0)).is_err() {
-        look(&capacity, wanting, brute_force(&capacity, wanting));
+        look(&capacity, claimant, brute_force(&capacity, claimant));
     }
 }
 
 #[test]
-fn few_candidates_give_the_cheapest_victims_whenever_there_are_any() {
+fn with_few_candidates_the_cheapest_victims_are_found() {
     let mut found = 0;
     for seed in 0..1_500 {
-        compare(seed, |capacity, wanting, best| {
+        compare(seed, |capacity, claimant, best| {
             let allowance = Allowance::new(capacity.state());
-            let proposed = propose(capacity, &allowance, wanting).found;
+            let proposed = propose(capacity, &allowance, claimant).found;
             let cost = proposed.as_ref().map(|proposed| proposed.cost);
             assert_eq!(cost, best, "seed {seed}");
             let Some(proposed) = proposed else { return };
             found += 1;
             let claim = Command::Claim(ClaimSpec {
                 leader: capacity.state().leadership.epoch,
-                job: wanting.job.id,
-                unit: wanting.unit,
+                job: claimant.job.id,
+                unit: claimant.unit,
                 tasks: Arc::from(proposed.tasks),
                 basis: AllocationBasis::Share,
                 victims: proposed.victims,
@@ -169,7 +172,7 @@ fn few_candidates_give_the_cheapest_victims_whenever_there_are_any() {
                 moving: None,
             });
             let mut state = capacity.state().clone();
-            let applied = muster_engine::apply::apply(&mut state, wanting.now, &claim);
+            let applied = muster_engine::apply::apply(&mut state, claimant.now, &claim);
             assert!(applied.result.is_ok(), "seed {seed}: {applied:?}");
             assert_eq!(muster_engine::audit::audit(&state), [], "seed {seed}");
         });
@@ -194,16 +197,16 @@ fn no_victim_set_is_tried_if_all_victims_together_are_not_enough() {
     wide.groups[0].resources.memory_mib = muster_model::limits::MEMORY_MIB_PER_TASK_MAX;
     let job = cluster.submit(wide);
     cluster.state.time = cluster.now;
-    let wanting = Claimant {
+    let claimant = Claimant {
         job: cluster.state.job(job).unwrap(),
         unit: UnitIndex(0),
         allocation_basis: &AllocationBasis::Share,
         now: cluster.now,
     };
     let capacity = Capacity::new(&cluster.state);
-    let amounts = amounts::by_model(&capacity, wanting.job, wanting.unit).remove(0);
-    let rights = rights(capacity.state(), wanting, &amounts);
-    let candidates = Pool::open(&capacity, wanting, &rights)
+    let amounts = amounts::by_model(&capacity, claimant.job, claimant.unit).remove(0);
+    let rights = rights(capacity.state(), claimant, &amounts);
+    let candidates = Pool::open(&capacity, claimant, &rights)
         .gather(usize::MAX)
         .candidates;
     assert_eq!(candidates.len(), 8);
@@ -211,7 +214,7 @@ fn no_victim_set_is_tried_if_all_victims_together_are_not_enough() {
     let search = Search {
         coming: &coming,
         allowance: None,
-        wanting,
+        claimant,
         amounts: &amounts,
     };
     let items = candidates.iter().map(|candidate| exact::Item {
@@ -240,7 +243,7 @@ fn is_victim_beside(signal: &str) -> bool {
     urgent.priority = 5;
     let job = cluster.submit(urgent);
     cluster.state.time = cluster.now;
-    let wanting = Claimant {
+    let claimant = Claimant {
         job: cluster.state.job(job).unwrap(),
         unit: UnitIndex(0),
         allocation_basis: &AllocationBasis::Share,
@@ -248,11 +251,11 @@ fn is_victim_beside(signal: &str) -> bool {
     };
     let capacity = Capacity::new(&cluster.state);
     let allowance = Allowance::new(&cluster.state);
-    propose(&capacity, &allowance, wanting).found.is_some()
+    propose(&capacity, &allowance, claimant).found.is_some()
 }
 
 #[test]
-fn whose_task_cannot_be_killed_is_not_stopped_again() {
+fn an_attempt_with_an_unkillable_task_is_not_preempted() {
     assert!(is_victim_beside("xid-48"));
     assert!(!is_victim_beside(GpuHealth::TASK_STUCK));
 }
@@ -270,17 +273,17 @@ fn orders_alone_stay_within_a_bound_of_the_cheapest_victims() {
     let (mut cases, mut missed, mut dearer) = (0u64, 0u64, 0u64);
     let (mut lost_ms, mut least_ms) = (0u64, 0u64);
     for seed in 10_000..11_500 {
-        compare(seed, |capacity, wanting, best| {
+        compare(seed, |capacity, claimant, best| {
             let Some(best) = best else { return };
             cases += 1;
-            let amounts = amounts::by_model(capacity, wanting.job, wanting.unit).remove(0);
-            let rights = rights(capacity.state(), wanting, &amounts);
-            let mut pool = Pool::open(capacity, wanting, &rights);
+            let amounts = amounts::by_model(capacity, claimant.job, claimant.unit).remove(0);
+            let rights = rights(capacity.state(), claimant, &amounts);
+            let mut pool = Pool::open(capacity, claimant, &rights);
             let coming = coming_free(capacity);
             let search = Search {
                 coming: &coming,
                 allowance: None,
-                wanting,
+                claimant,
                 amounts: &amounts,
             };
             match search.along_orders(&pool.gather(usize::MAX).candidates) {

@@ -1,4 +1,4 @@
-//! Placement turn of a unit whose virtual cluster guarantees it cells.
+//! Turn of a unit of a virtual cluster: it is placed in guaranteed cells, or outside if its queue borrows.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ impl Round<'_> {
             return Err(reserved(claim).into());
         }
         let barred = self.barred.contains(&UnitId::new(job.id, unit));
-        let by_force = self.find_by_preemption(job, unit);
-        if let Some(found) = by_force.filter(|found| found.is_free || !barred) {
+        let by_preemption = self.find_by_preemption(job, unit);
+        if let Some(found) = by_preemption.filter(|found| found.is_free || !barred) {
             return self.take_cells(turn, job, unit, found);
         }
         let queue = self.state.queues.get(job.spec.queue.as_str());
@@ -49,7 +49,7 @@ impl Round<'_> {
             let allocation_basis = AllocationBasis::Opportunistic;
             return match self.find_within_limits(job, unit, &allocation_basis) {
                 Ok(tasks) => {
-                    self.give(turn, job, unit, tasks, allocation_basis);
+                    self.propose_placement(turn, job, unit, tasks, allocation_basis);
                     Ok(())
                 }
                 Err(Missing::Allowance(refusal)) => Err(refusal),
@@ -71,8 +71,8 @@ impl Round<'_> {
             let graces = victims.filter_map(|victim| self.state.job(victim.job));
             let grace_ms = graces.map(|job| job.spec.stop_grace_ms).max();
             let starts_at = self.now.after(grace_ms.unwrap_or(0));
-            let asker = Requester::for_claim(job, unit, Some(starts_at), self.now);
-            let too_late = asker.hosts_blocked_too_soon(self.state, &found.tasks);
+            let requester = Requester::for_claim(job, unit, Some(starts_at), self.now);
+            let too_late = requester.hosts_blocked_too_soon(self.state, &found.tasks);
             if too_late.is_empty() {
                 return Some(found);
             }
@@ -104,7 +104,7 @@ impl Round<'_> {
     ) -> Result<(), Refusal> {
         let amounts = amounts_of(&self.state.hosts, &job.spec, &found.tasks);
         let allowance = self.allowance.for_unit(job, unit);
-        if self.order.line(turn.line).limited
+        if self.order.queued(turn.class).limited
             && let Some(limit) = allowance.reached(&job.spec, &found.allocation_basis, &amounts)
         {
             return Err(Blocker::Limit(Box::new(limit)).into());
@@ -113,10 +113,10 @@ impl Round<'_> {
             victims: found.victims.len() as u64,
             expected_at: None,
         };
-        self.clusters.give(&mut self.capacity, job, unit, &found);
+        self.clusters.commit(&mut self.capacity, job, unit, &found);
         self.plan.steps.extend(found.downgrades);
         if found.is_free {
-            self.give(turn, job, unit, found.tasks, found.allocation_basis);
+            self.propose_placement(turn, job, unit, found.tasks, found.allocation_basis);
             return Ok(());
         }
         let claiming = ClaimSpec {

@@ -1,4 +1,7 @@
-//! A planning round: the jobs in order, unit by unit, each placed where there is room.
+//! Scheduling round: one pass over the waiting jobs in fair-share order, which places each unit that fits.
+//!
+//! A unit that finds no room may claim it ([`claims`](crate::claims)), which ends the round. Otherwise it is
+//! refused with a reason; depending on its queue, the jobs behind it are backfilled or wait as well.
 
 mod in_cells;
 mod refusal;
@@ -189,13 +192,13 @@ impl<'a> Round<'a> {
     }
 
     /// Whether a job has no waiting unit left although it had no turn.
-    pub(super) fn is_done_early(&self, line: usize, job: JobId) -> bool {
-        self.done_early.contains(&(line, job))
+    pub(super) fn is_done_early(&self, class: usize, job: JobId) -> bool {
+        self.done_early.contains(&(class, job))
     }
 
     /// Blocker of a waiting class that was closed.
-    pub(super) fn closed(&self, line: usize) -> Option<&Blocker> {
-        self.closed.get(&line)
+    pub(super) fn closed(&self, class: usize) -> Option<&Blocker> {
+        self.closed.get(&class)
     }
 
     /// Places the next unit of the job whose turn it is.
@@ -204,7 +207,7 @@ impl<'a> Round<'a> {
             self.order.pass(turn);
             return;
         };
-        if self.done_early.remove(&(turn.line, job.id)) {
+        if self.done_early.remove(&(turn.class, job.id)) {
             self.order.pass(turn);
             return;
         }
@@ -276,8 +279,8 @@ impl<'a> Round<'a> {
     /// Blocks the job and its waiting class; if the queue does not backfill, also all jobs behind it that
     /// compete with it.
     pub(super) fn refuse(&mut self, turn: Turn, refusal: Refusal) {
-        let queued = self.order.line(turn.line);
-        let uniform = queued.line.shape.is_uniform();
+        let queued = self.order.queued(turn.class);
+        let uniform = queued.class.shape.is_uniform();
         let blocker = refusal.blocker.clone();
         self.block(turn, refusal.blocker);
         let held = match refusal.shortage {
@@ -285,7 +288,7 @@ impl<'a> Round<'a> {
             None => false,
         };
         if !held && uniform {
-            self.close(turn.line, blocker);
+            self.close(turn.class, blocker);
         }
     }
 
@@ -295,13 +298,13 @@ impl<'a> Round<'a> {
         let queue = self
             .state
             .queues
-            .get(&self.order.line(turn.line).line.queue);
+            .get(&self.order.queued(turn.class).class.queue);
         if queue.is_none_or(|queue| queue.config.backfill) {
             return false;
         }
         let ahead = turn.job;
-        for line in self.order.competing(turn.line, lacks_gpus) {
-            self.close(line, Blocker::BehindHead { ahead });
+        for class in self.order.competing(turn.class, lacks_gpus) {
+            self.close(class, Blocker::BehindHead { ahead });
         }
         true
     }
@@ -310,17 +313,17 @@ impl<'a> Round<'a> {
     /// meanwhile.
     pub(super) fn block_claimant(&mut self, turn: Turn, blocker: Blocker) {
         self.block(turn, blocker);
-        let needs_gpus = self.order.line(turn.line).line.shape.needs_gpus();
+        let needs_gpus = self.order.queued(turn.class).class.shape.needs_gpus();
         self.hold_behind(turn, needs_gpus);
     }
 
-    fn close(&mut self, line: usize, blocker: Blocker) {
-        let jobs = (line, JobId(0))..=(line, JobId(u64::MAX));
+    fn close(&mut self, class: usize, blocker: Blocker) {
+        let jobs = (class, JobId(0))..=(class, JobId(u64::MAX));
         let done = self.done_early.range(jobs).count() as u64;
-        let left = self.order.close(line).saturating_sub(done);
+        let left = self.order.close(class).saturating_sub(done);
         if left > 0 {
             *self.plan.waiting.entry(blocker.reason()).or_default() += left;
-            self.closed.insert(line, blocker);
+            self.closed.insert(class, blocker);
         }
     }
 
@@ -338,7 +341,7 @@ impl<'a> Round<'a> {
         let allocation_basis = self.allocation_basis_without_gpus(job);
         match self.find(turn, job, unit, &allocation_basis) {
             Ok(tasks) => {
-                self.give(turn, job, unit, tasks, allocation_basis);
+                self.propose_placement(turn, job, unit, tasks, allocation_basis);
                 Ok(())
             }
             // Attempts being stopped count until they have ended.
@@ -366,7 +369,7 @@ impl<'a> Round<'a> {
         unit: UnitIndex,
         allocation_basis: &AllocationBasis,
     ) -> Result<Vec<TaskPlacement>, Missing> {
-        if self.order.line(turn.line).limited {
+        if self.order.queued(turn.class).limited {
             self.check_limits(job, allocation_basis, unit)
                 .map_err(Missing::Allowance)?;
             return self.find_within_limits(job, unit, allocation_basis);
@@ -387,12 +390,12 @@ impl<'a> Round<'a> {
     }
 
     pub(super) fn demand(&self, turn: Turn, job: &Job, unit: UnitIndex) -> Demand {
-        let queued = self.order.line(turn.line);
-        let group = match queued.line.shape.is_uniform() {
+        let queued = self.order.queued(turn.class);
+        let group = match queued.class.shape.is_uniform() {
             true => 0,
             false => group_position(job, unit),
         };
-        let shape = &queued.line.shape;
+        let shape = &queued.class.shape;
         let index = &self.state.index;
         let counts = !index.claims.is_empty() || !index.planned.is_empty();
         let run_time_ms = shape.run_time_ms().filter(|_| counts);
@@ -433,7 +436,7 @@ impl<'a> Round<'a> {
         Ok(tasks)
     }
 
-    fn give(
+    fn propose_placement(
         &mut self,
         turn: Turn,
         job: &Job,
@@ -442,15 +445,16 @@ impl<'a> Round<'a> {
         allocation_basis: AllocationBasis,
     ) {
         let amounts = amounts_of(&self.state.hosts, &job.spec, &tasks);
-        if self.order.line(turn.line).limited {
+        if self.order.queued(turn.class).limited {
             self.allowance = self.allowance.for_unit(job, unit);
-            self.allowance.give(&job.spec, &allocation_basis, &amounts);
+            self.allowance
+                .charge(&job.spec, &allocation_basis, &amounts);
         }
         if job.spec.lifecycle.tasks_at_once_max.is_some() {
             *self.placed_at_once.entry(job.id).or_default() += 1;
         }
         let opportunistic = allocation_basis == AllocationBasis::Opportunistic;
-        self.order.give(turn.line, &amounts, opportunistic);
+        self.order.charge(turn.class, &amounts, opportunistic);
         self.plan.steps.push(Command::Place(Placement {
             leader: self.state.leadership.epoch,
             job: job.id,

@@ -1,4 +1,4 @@
-//! Refusal of a unit that found no room.
+//! Refusal of a unit that found no room: determines the reason to report.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Trial of a job in its turn, as it is or with another specification.
+//! Dry run of a unit's turn: whether it would be placed, as specified or with a changed specification.
 
 use muster_engine::state::{Job, amounts_of};
 use muster_model::command::AllocationBasis;
@@ -11,7 +11,7 @@ use crate::unit;
 impl Round<'_> {
     /// Whether a unit would be placed now, without preemption and within all limits. Allocates nothing.
     pub(crate) fn finds_room(&self, turn: Turn, job: &Job, unit: UnitIndex) -> bool {
-        let limited = self.order.line(turn.line).limited;
+        let limited = self.order.queued(turn.class).limited;
         let within_limits = |allocation_basis: &AllocationBasis, tasks: &[_]| {
             let amounts = amounts_of(&self.state.hosts, &job.spec, tasks);
             let allowance = self.allowance.for_unit(job, unit);

@@ -1,4 +1,5 @@
-//! Vacancies of running gangs: filled before any other turn, because a whole gang waits for one task.
+//! Replacement of lost members of running gangs: vacancies are filled before any other turn, because a whole
+//! gang waits for one task.
 //!
 //! No attempt is preempted for them: a gang that finds no room for its new member is eventually restarted
 //! whole, and then requests room like any other.
@@ -49,7 +50,7 @@ impl Round<'_> {
             {
                 return;
             }
-            self.allowance.give(&job.spec, allocation_basis, &amounts);
+            self.allowance.charge(&job.spec, allocation_basis, &amounts);
         }
         self.capacity = trial;
         if vacancy.not_before.max(self.state.held_until(job)) > self.now {

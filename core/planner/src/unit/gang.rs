@@ -1,4 +1,4 @@
-//! Gang placement: all or nothing, each group on GPUs of one model.
+//! Gang placement: all tasks of a unit or none, each group on GPUs of one model.
 //!
 //! The ways to place the gang are tried in order of preference: with all its preferences, with those that
 //! can be satisfied, with the requirements only. Each way is tried greedily ([`greedy`]) and, where that
@@ -12,9 +12,9 @@ use muster_model::ids::HostId;
 use muster_model::topology::{GpuMask, Level};
 
 use crate::capacity::{Capacity, Masks};
-use crate::unit::ask::{Part, Shared, UnitRequest};
 use crate::unit::exact::{self, SearchResult};
 use crate::unit::greedy::{self, PartialFit};
+use crate::unit::request::{Part, Shared, UnitRequest};
 use crate::unit::{Placed, Shortage, shortage};
 
 /// Maximum number of assignments of models to groups: those with one model for all groups come first.
@@ -42,32 +42,32 @@ pub(super) struct GangVariant<'w> {
 
 pub(super) fn place(
     capacity: &mut Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
 ) -> Result<Placed, Shortage> {
-    let most: Vec<u32> = ask.parts.iter().map(|part| part.count).collect();
-    let fewest: Vec<u32> = ask.parts.iter().map(|part| part.count_min).collect();
-    let short = match place_count(capacity, ask, &most) {
+    let most: Vec<u32> = request.parts.iter().map(|part| part.count).collect();
+    let fewest: Vec<u32> = request.parts.iter().map(|part| part.count_min).collect();
+    let short = match place_count(capacity, request, &most) {
         Ok(tasks) => return Ok(Placed { tasks }),
         Err(short) => short,
     };
     if most == fewest {
-        return Err(shortage::of_gang(capacity, ask, &short));
+        return Err(shortage::of_gang(capacity, request, &short));
     }
     let mut trial = capacity.clone();
-    let mut tasks = place_count(&mut trial, ask, &fewest)
-        .map_err(|short| shortage::of_gang(capacity, ask, &short))?;
+    let mut tasks = place_count(&mut trial, request, &fewest)
+        .map_err(|short| shortage::of_gang(capacity, request, &short))?;
     // If n tasks fit, fewer fit as well: the maximum is found by bisection between a number that fits and
     // one that does not.
-    let (mut fits, mut fits_not) = (0, spare_max(ask));
+    let (mut fits, mut fits_not) = (0, spare_max(request));
     while fits_not - fits > 1 {
         let middle = fits + (fits_not - fits) / 2;
-        let counts: Vec<u32> = ask
+        let counts: Vec<u32> = request
             .parts
             .iter()
             .map(|part| part.count.min(part.count_min.saturating_add(middle)))
             .collect();
         let mut larger = capacity.clone();
-        match place_count(&mut larger, ask, &counts) {
+        match place_count(&mut larger, request, &counts) {
             Ok(more) => {
                 fits = middle;
                 tasks = more;
@@ -81,27 +81,27 @@ pub(super) fn place(
 }
 
 /// The largest number of tasks that a part requests beyond its minimum.
-fn spare_max(ask: &UnitRequest<'_>) -> u32 {
-    let spare = ask.parts.iter().map(|part| part.count - part.count_min);
+fn spare_max(request: &UnitRequest<'_>) -> u32 {
+    let spare = request.parts.iter().map(|part| part.count - part.count_min);
     spare.max().unwrap_or(0)
 }
 
 /// Places the given number of tasks of each part, or returns the shortage and takes nothing.
 fn place_count(
     capacity: &mut Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     counts: &[u32],
 ) -> Result<Vec<TaskPlacement>, PartialFit> {
     let mut nearest: Option<PartialFit> = None;
-    let choices = model_choices(ask);
-    for preferences in preferences(ask) {
+    let choices = model_choices(request);
+    for preferences in preferences(request) {
         for classes in &choices {
             let way = GangVariant {
                 classes,
                 counts,
                 preferences: *preferences,
             };
-            match place_way(capacity, ask, &way) {
+            match place_way(capacity, request, &way) {
                 Ok(tasks) => return Ok(tasks),
                 Err(short) => nearest = Some(nearest.map_or(short, |known| known.nearer(short))),
             }
@@ -111,10 +111,10 @@ fn place_count(
 }
 
 /// Order in which preferences are given up.
-fn preferences(ask: &UnitRequest<'_>) -> &'static [Preferences] {
+fn preferences(request: &UnitRequest<'_>) -> &'static [Preferences] {
     let prefers = |shared: &Option<Shared>| shared.is_some_and(|shared| !shared.required);
-    let any = prefers(&ask.shared)
-        || ask
+    let any = prefers(&request.shared)
+        || request
             .parts
             .iter()
             .any(|part| prefers(&part.shared) || part.own != part.own_preferred);
@@ -130,9 +130,9 @@ fn preferences(ask: &UnitRequest<'_>) -> &'static [Preferences] {
 }
 
 /// Models for the parts: the same one for all first, in the order in which the first group names them.
-fn model_choices(ask: &UnitRequest<'_>) -> Vec<Vec<HostClass>> {
+fn model_choices(request: &UnitRequest<'_>) -> Vec<Vec<HostClass>> {
     let mut choices: Vec<Vec<HostClass>> = vec![Vec::new()];
-    for part in &ask.parts {
+    for part in &request.parts {
         let extended = choices.iter().flat_map(|choice| {
             let chosen = part.classes.iter().map(|class| {
                 let mut longer = choice.clone();
@@ -155,15 +155,15 @@ fn models_of(choice: &[HostClass]) -> BTreeSet<&HostClass> {
 
 fn place_way(
     capacity: &mut Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     way: &GangVariant<'_>,
 ) -> Result<Vec<TaskPlacement>, PartialFit> {
-    let shared = ask
+    let shared = request
         .shared
         .filter(|shared| shared.required || way.preferences == Preferences::Required);
     let Some(shared) = shared else {
         let mut trial = capacity.clone();
-        let tasks = place_anywhere(&mut trial, ask, way)?;
+        let tasks = place_anywhere(&mut trial, request, way)?;
         *capacity = trial;
         return Ok(tasks);
     };
@@ -171,11 +171,11 @@ fn place_way(
         return Err(PartialFit::unknown_level());
     };
     let mut nearest = PartialFit::no_cell(level);
-    for masks in regions(capacity, ask, way, level) {
+    for masks in regions(capacity, request, way, level) {
         let mut region = capacity.within(masks);
-        match place_anywhere(&mut region, ask, way) {
+        match place_anywhere(&mut region, request, way) {
             Ok(tasks) => {
-                capacity.commit(ask.asker, &tasks);
+                capacity.commit(request.requester, &tasks);
                 return Ok(tasks);
             }
             Err(short) => {
@@ -192,11 +192,11 @@ fn place_way(
 /// Places the parts greedily, and by an exact search where the greedy one may miss room.
 fn place_anywhere(
     capacity: &mut Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     way: &GangVariant<'_>,
 ) -> Result<Vec<TaskPlacement>, PartialFit> {
     let mut trial = capacity.clone();
-    let short = match greedy::place(&mut trial, ask, way) {
+    let short = match greedy::place(&mut trial, request, way) {
         Ok(tasks) => {
             *capacity = trial;
             return Ok(tasks);
@@ -206,9 +206,9 @@ fn place_anywhere(
     if short.certain || way.preferences != Preferences::Ignored {
         return Err(short);
     }
-    match exact::search(capacity, ask, way) {
+    match exact::search(capacity, request, way) {
         SearchResult::Room(tasks) => {
-            capacity.commit(ask.asker, &tasks);
+            capacity.commit(request.requester, &tasks);
             Ok(tasks)
         }
         SearchResult::Nothing => Err(short),
@@ -222,16 +222,16 @@ fn place_anywhere(
 /// The cells of a level that may have room for all parts, fullest first.
 fn regions(
     capacity: &Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     way: &GangVariant<'_>,
     level: Level,
 ) -> Vec<Masks> {
     let topology = &capacity.state().topology;
     let host_level = topology.host_level();
     if level < host_level {
-        return cells_with_room(capacity, ask, way, level);
+        return cells_with_room(capacity, request, way, level);
     }
-    let hosts = hosts_with_room(capacity, ask, way);
+    let hosts = hosts_with_room(capacity, request, way);
     if level == host_level {
         let whole = |host| Masks::from([(host, GpuMask(u128::MAX))]);
         return hosts.into_iter().map(whole).collect();
@@ -253,20 +253,20 @@ fn regions(
 
 fn cells_with_room(
     capacity: &Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     way: &GangVariant<'_>,
     level: Level,
 ) -> Vec<Masks> {
     let places = capacity.places();
-    let (class, gpus) = largest_share(ask, way);
+    let (class, gpus) = largest_share(request, way);
     let paths: Vec<_> = match class {
         Some(class) => places.with_free(level, class, gpus).collect(),
         None => places.of_level(level).collect(),
     };
     let roomy = paths.into_iter().filter(|path| {
-        (0..ask.parts.len()).all(|position| {
-            let (part, count) = (&ask.parts[position], way.counts[position]);
-            let need = part.need(ask.asker, &way.classes[position], part.own);
+        (0..request.parts.len()).all(|position| {
+            let (part, count) = (&request.parts[position], way.counts[position]);
+            let need = part.need(request.requester, &way.classes[position], part.own);
             greedy::has_room(capacity, need, places.hosts(path), count)
         })
     });
@@ -279,9 +279,12 @@ fn cells_with_room(
 }
 
 /// The model of which the parts request the most GPUs, with that number.
-fn largest_share<'w>(ask: &UnitRequest<'_>, way: &GangVariant<'w>) -> (Option<&'w HostClass>, u64) {
+fn largest_share<'w>(
+    request: &UnitRequest<'_>,
+    way: &GangVariant<'w>,
+) -> (Option<&'w HostClass>, u64) {
     let gpus_of = |class: &HostClass| -> u64 {
-        let parts = ask.parts.iter().zip(way.counts).zip(way.classes);
+        let parts = request.parts.iter().zip(way.counts).zip(way.classes);
         parts
             .filter(|(_, own)| *own == class)
             .map(|((part, count), _)| u64::from(*count) * u64::from(part.group.resources.gpus))
@@ -295,17 +298,17 @@ fn largest_share<'w>(ask: &UnitRequest<'_>, way: &GangVariant<'w>) -> (Option<&'
 /// Hosts that may have room for all parts, fullest first.
 fn hosts_with_room(
     capacity: &Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     way: &GangVariant<'_>,
 ) -> Vec<HostId> {
-    let (class, gpus) = largest_share(ask, way);
+    let (class, gpus) = largest_share(request, way);
     let any = HostClass::from("");
     let hosts = capacity.hosts(class.unwrap_or(&any));
     let gpus = u32::try_from(gpus).unwrap_or(u32::MAX);
     let parts = |host: HostId| {
-        (0..ask.parts.len()).all(|position| {
-            let (part, count) = (&ask.parts[position], way.counts[position]);
-            let need = part.need(ask.asker, &way.classes[position], part.own);
+        (0..request.parts.len()).all(|position| {
+            let (part, count) = (&request.parts[position], way.counts[position]);
+            let need = part.need(request.requester, &way.classes[position], part.own);
             greedy::has_room(capacity, need, std::iter::once(host), count)
         })
     };

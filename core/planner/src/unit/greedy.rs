@@ -1,4 +1,5 @@
-//! Greedy placement: the parts with the largest tasks first, each where it leaves the least.
+//! Greedy gang placement: best fit decreasing, the parts with the largest tasks first, each task where it
+//! leaves the least free.
 //!
 //! It is exact if one kind of resource decides and the sizes of the tasks divide each other (1, 2, 4, 8
 //! GPUs): a task then costs every host the same number of slots for smaller ones, wherever it goes. It is
@@ -13,8 +14,8 @@ use muster_model::ids::HostId;
 use muster_model::topology::{GpuMask, Level, TaskScope};
 
 use crate::capacity::{Capacity, FreeHosts, Need, uuids};
-use crate::unit::ask::{Part, UnitRequest, task_of};
 use crate::unit::gang::{GangVariant, Preferences, subgroups};
+use crate::unit::request::{Part, UnitRequest, task_of};
 
 /// Progress of a gang that does not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,16 +71,16 @@ type TaskSlot = (HostId, GpuMask);
 /// Places every part in its class, the part with the largest tasks first because it is the hardest.
 pub(super) fn place(
     capacity: &mut Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     way: &GangVariant<'_>,
 ) -> Result<Vec<TaskPlacement>, PartialFit> {
-    let mut placed: Vec<Vec<TaskSlot>> = vec![Vec::new(); ask.parts.len()];
+    let mut placed: Vec<Vec<TaskSlot>> = vec![Vec::new(); request.parts.len()];
     let mut short = PartialFit::default();
     let mut whole = true;
-    for (turn, position) in hardest_first(ask, way).into_iter().enumerate() {
-        let part = &ask.parts[position];
+    for (turn, position) in hardest_first(request, way).into_iter().enumerate() {
+        let part = &request.parts[position];
         let want = way.counts[position];
-        let (spots, level) = place_part(capacity, ask, way, position);
+        let (spots, level) = place_part(capacity, request, way, position);
         short.fits_tasks += spots.len() as u64;
         if spots.len() < want as usize {
             whole = false;
@@ -93,7 +94,7 @@ pub(super) fn place(
     if !whole {
         return Err(short);
     }
-    let tasks = ask.parts.iter().zip(placed);
+    let tasks = request.parts.iter().zip(placed);
     Ok(tasks
         .flat_map(|(part, spots)| (0..).zip(spots).map(move |(task, spot)| (part, task, spot)))
         .filter_map(|(part, task, (host, gpus))| {
@@ -108,10 +109,10 @@ pub(super) fn place(
 
 /// Parts whose GPUs share small cells or that name their GPUs first, then those with large subgroups and
 /// tasks.
-pub(super) fn hardest_first(ask: &UnitRequest<'_>, way: &GangVariant<'_>) -> Vec<usize> {
-    let mut parts: Vec<usize> = (0..ask.parts.len()).collect();
+pub(super) fn hardest_first(request: &UnitRequest<'_>, way: &GangVariant<'_>) -> Vec<usize> {
+    let mut parts: Vec<usize> = (0..request.parts.len()).collect();
     parts.sort_by_key(|&position| {
-        let part = &ask.parts[position];
+        let part = &request.parts[position];
         let needs = &part.group.resources;
         let block = match is_shared(part, way) {
             true => u64::from(needs.gpus) * u64::from(part.subgroup.min(way.counts[position])),
@@ -145,27 +146,27 @@ pub(super) fn is_shared(part: &Part<'_>, way: &GangVariant<'_>) -> bool {
 /// Places as many tasks of a part as possible, in task order; returns the level of which a cell is missing.
 fn place_part(
     capacity: &mut Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     way: &GangVariant<'_>,
     position: usize,
 ) -> (Vec<TaskSlot>, Option<Level>) {
-    let part = &ask.parts[position];
-    let need = part.need(ask.asker, &way.classes[position], own(part, way));
+    let part = &request.parts[position];
+    let need = part.need(request.requester, &way.classes[position], own(part, way));
     let count = way.counts[position];
     let tried = part.shared.is_some() && way.preferences == Preferences::Tried;
     let required = is_shared(part, way);
     if !required && !tried {
-        return (fill(capacity, ask, need, Pool::Class, count), None);
+        return (fill(capacity, request, need, Pool::Class, count), None);
     }
     let level = part.shared.and_then(|shared| shared.level);
     let mut spots = Vec::new();
     for (_, size) in subgroups(part, count) {
-        let in_cell = level.and_then(|level| fill_cell(capacity, ask, need, level, size));
+        let in_cell = level.and_then(|level| fill_cell(capacity, request, need, level, size));
         match in_cell {
             Some(of_cell) => spots.extend(of_cell),
             None if required => return (spots, level),
             None => {
-                let anywhere = fill(capacity, ask, need, Pool::Class, size);
+                let anywhere = fill(capacity, request, need, Pool::Class, size);
                 let enough = anywhere.len() == size as usize;
                 spots.extend(anywhere);
                 if !enough {
@@ -180,7 +181,7 @@ fn place_part(
 /// Places the given tasks in one cell of a level, the fullest with room; places nothing if there is none.
 fn fill_cell(
     capacity: &mut Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     need: Need<'_>,
     level: Level,
     count: u32,
@@ -199,7 +200,7 @@ fn fill_cell(
         false => places.with_free(level, need.class, gpus).find(fits),
     }?;
     let hosts = capacity.sized(places.hosts(path), need);
-    Some(fill(capacity, ask, need, Pool::Hosts(hosts), count))
+    Some(fill(capacity, request, need, Pool::Hosts(hosts), count))
 }
 
 /// Whether some hosts have room for the given number of tasks of one need.
@@ -234,7 +235,7 @@ enum Pool {
 /// a host.
 fn fill(
     capacity: &mut Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     need: Need<'_>,
     pool: Pool,
     count: u32,
@@ -247,7 +248,7 @@ fn fill(
         Pool::Hosts(hosts) => hosts.into_iter().collect(),
         Pool::Class => capacity.hosts(need.class),
     };
-    let shares = if ask.spreads() {
+    let shares = if request.spreads() {
         spread(capacity, need, &hosts, count)
     } else {
         pack(capacity, need, &hosts, count)

@@ -1,4 +1,5 @@
-//! New member of a running gang: placed where its group allows it, near the others, by best fit.
+//! Placement of a replacement member of a running gang: where its group allows it, near the others, by best
+//! fit.
 
 use muster_engine::feasibility::{Requester, check_member};
 use muster_engine::state::{Attempt, HostClass, Job, State, TaskRun, Vacancy};
@@ -8,7 +9,7 @@ use muster_model::spec::TaskGroup;
 use muster_model::topology::{GpuMask, TaskScope};
 
 use crate::capacity::{Capacity, Masks, uuids};
-use crate::unit::ask::{Part, Shared, UnitRequest};
+use crate::unit::request::{Part, Shared, UnitRequest};
 
 /// Allocates room for the new member of a vacancy, preferably away from where the previous member was lost;
 /// `None` if there is none.
@@ -19,19 +20,19 @@ pub(crate) fn place_member(
     attempt: &Attempt,
     vacancy: &Vacancy,
 ) -> Option<TaskPlacement> {
-    let asker = capacity.asker(job, unit);
-    let sought = MemberSearch::of(capacity, asker, attempt, vacancy)?;
+    let requester = capacity.requester(job, unit);
+    let sought = MemberSearch::of(capacity, requester, attempt, vacancy)?;
     let found = sought
         .elsewhere(capacity)
         .or_else(|| sought.anywhere(capacity))?;
-    check_member(capacity.state(), asker, attempt, &found).ok()?;
-    capacity.commit(asker, std::slice::from_ref(&found));
+    check_member(capacity.state(), requester, attempt, &found).ok()?;
+    capacity.commit(requester, std::slice::from_ref(&found));
     Some(found)
 }
 
 /// Requirements of the place for one member.
 struct MemberSearch<'a> {
-    asker: Requester<'a>,
+    requester: Requester<'a>,
     attempt: &'a Attempt,
     vacancy: &'a Vacancy,
     part: Part<'a>,
@@ -43,23 +44,23 @@ struct MemberSearch<'a> {
 impl<'a> MemberSearch<'a> {
     fn of(
         capacity: &Capacity<'_>,
-        asker: Requester<'a>,
+        requester: Requester<'a>,
         attempt: &'a Attempt,
         vacancy: &'a Vacancy,
     ) -> Option<Self> {
-        let ask = UnitRequest::of(capacity, asker);
-        let (spreads, shared) = (ask.spreads(), ask.shared);
+        let request = UnitRequest::of(capacity, requester);
+        let (spreads, shared) = (request.spreads(), request.shared);
         let task = vacancy.run.task.get();
         let holds = |part: &Part<'_>| {
             let tasks = part.first_task..part.first_task + part.group.count;
             tasks.contains(&task)
         };
-        let mut part = ask.parts.into_iter().find(holds)?;
-        if let Some(model) = model_of(capacity.state(), asker.job, attempt, part.group) {
+        let mut part = request.parts.into_iter().find(holds)?;
+        if let Some(model) = model_of(capacity.state(), requester.job, attempt, part.group) {
             part.classes.retain(|class| *class == model);
         }
         Some(Self {
-            asker,
+            requester,
             attempt,
             vacancy,
             part,
@@ -140,7 +141,7 @@ impl<'a> MemberSearch<'a> {
         let classes = self.part.classes.iter().enumerate();
         let best: Option<(u32, usize, HostId)> = classes
             .filter_map(|(preference, class)| {
-                let need = self.part.need(self.asker, class, own);
+                let need = self.part.need(self.requester, class, own);
                 let (free, host) = match self.spreads {
                     true => capacity.emptiest_fit(need)?,
                     false => capacity.best_fit(need)?,
@@ -152,7 +153,7 @@ impl<'a> MemberSearch<'a> {
         let (_, preference, host) = best?;
         let need = self
             .part
-            .need(self.asker, &self.part.classes[preference], own);
+            .need(self.requester, &self.part.classes[preference], own);
         let gpus = capacity.take(host, need, 1);
         Some(TaskPlacement {
             task: self.vacancy.run.task,

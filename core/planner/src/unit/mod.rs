@@ -1,10 +1,10 @@
-//! Placement of the tasks of one unit: an independent task by best fit, a gang all or nothing.
+//! Placement search for one unit on free resources: an independent task by best fit, a gang all or nothing.
 
-mod ask;
 mod exact;
 mod gang;
 mod greedy;
 mod member;
+mod request;
 mod shortage;
 mod single;
 
@@ -13,8 +13,8 @@ use muster_model::command::TaskPlacement;
 use muster_model::ids::UnitIndex;
 
 use crate::capacity::Capacity;
-use crate::unit::ask::UnitRequest;
 pub(crate) use crate::unit::member::place_member;
+use crate::unit::request::UnitRequest;
 pub(crate) use crate::unit::shortage::Lack;
 pub(crate) use crate::unit::shortage::Shortage;
 use muster_engine::state::Job;
@@ -76,7 +76,7 @@ fn place_in_fork(
     unit: UnitIndex,
 ) -> Result<Placed, Shortage> {
     let placed = place_free(fork, job, unit)?;
-    capacity.commit(capacity.asker(job, unit), &placed.tasks);
+    capacity.commit(capacity.requester(job, unit), &placed.tasks);
     Ok(placed)
 }
 
@@ -86,8 +86,8 @@ pub(crate) fn place_unborrowed(
     job: &Job,
     unit: UnitIndex,
 ) -> Result<Placed, Shortage> {
-    let asker = Requester::for_later(job, unit, capacity.now());
-    place_for(capacity, asker)
+    let requester = Requester::for_later(job, unit, capacity.now());
+    place_for(capacity, requester)
 }
 
 /// Whether a unit fits in a capacity, ignoring claims.
@@ -96,14 +96,14 @@ pub(crate) fn fits(capacity: &Capacity<'_>, job: &Job, unit: UnitIndex) -> Resul
 }
 
 fn place_free(capacity: &mut Capacity<'_>, job: &Job, unit: UnitIndex) -> Result<Placed, Shortage> {
-    place_for(capacity, capacity.asker(job, unit))
+    place_for(capacity, capacity.requester(job, unit))
 }
 
-fn place_for(capacity: &mut Capacity<'_>, asker: Requester<'_>) -> Result<Placed, Shortage> {
-    let ask = UnitRequest::of(capacity, asker);
-    if asker.job.spec.gang {
-        gang::place(capacity, &ask)
+fn place_for(capacity: &mut Capacity<'_>, requester: Requester<'_>) -> Result<Placed, Shortage> {
+    let request = UnitRequest::of(capacity, requester);
+    if requester.job.spec.gang {
+        gang::place(capacity, &request)
     } else {
-        single::place(capacity, &ask)
+        single::place(capacity, &request)
     }
 }

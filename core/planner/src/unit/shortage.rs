@@ -3,8 +3,8 @@
 use muster_engine::state::HostClass;
 
 use crate::capacity::Capacity;
-use crate::unit::ask::{Part, UnitRequest};
 use crate::unit::greedy::PartialFit;
+use crate::unit::request::{Part, UnitRequest};
 
 /// Reason why a unit does not fit now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,11 +63,12 @@ pub(super) fn of_task(capacity: &Capacity<'_>, part: &Part<'_>) -> Shortage {
 /// The shortage of a gang.
 pub(super) fn of_gang(
     capacity: &Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     short: &PartialFit,
 ) -> Shortage {
     let asking = || {
-        ask.parts
+        request
+            .parts
             .iter()
             .filter(|part| part.group.resources.gpus > 0)
     };
@@ -82,8 +83,8 @@ pub(super) fn of_gang(
     let mut classes: Vec<HostClass> = asking().flat_map(|part| part.classes.clone()).collect();
     classes.sort();
     classes.dedup();
-    let need_gpus = ask.gpus();
-    let enough: u64 = ask
+    let need_gpus = request.gpus();
+    let enough: u64 = request
         .parts
         .iter()
         .map(|part| u64::from(part.count_min) * u64::from(part.group.resources.gpus))
@@ -103,7 +104,7 @@ pub(super) fn of_gang(
         need_gpus,
         free_gpus,
         fits_tasks: short.fits_tasks,
-        need_tasks: ask.tasks(),
+        need_tasks: request.tasks(),
         lacks_gpus,
         lack,
     }

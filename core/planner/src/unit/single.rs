@@ -1,17 +1,17 @@
-//! Independent task: best fit over the acceptable models.
+//! Placement of an independent task: best fit over the hosts of all accepted GPU models.
 
 use muster_model::command::TaskPlacement;
 use muster_model::topology::TaskScope;
 
 use crate::capacity::{Capacity, uuids};
-use crate::unit::ask::{Part, Shared, UnitRequest, task_of};
+use crate::unit::request::{Part, Shared, UnitRequest, task_of};
 use crate::unit::{Lack, Placed, Shortage, shortage};
 
 pub(super) fn place(
     capacity: &mut Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
 ) -> Result<Placed, Shortage> {
-    let Some(part) = ask.parts.first() else {
+    let Some(part) = request.parts.first() else {
         return Ok(Placed { tasks: Vec::new() });
     };
     let is_unknown = |shared: Shared| shared.required && shared.level.is_none();
@@ -24,7 +24,7 @@ pub(super) fn place(
     let preferred = (part.own_preferred != part.own).then_some(part.own_preferred);
     let owns = preferred.into_iter().chain([part.own]);
     for own in owns {
-        if let Some(task) = place_with(capacity, ask, part, own) {
+        if let Some(task) = place_with(capacity, request, part, own) {
             return Ok(Placed { tasks: vec![task] });
         }
     }
@@ -33,7 +33,7 @@ pub(super) fn place(
 
 fn place_with(
     capacity: &mut Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     part: &Part<'_>,
     own: TaskScope,
 ) -> Option<TaskPlacement> {
@@ -42,8 +42,8 @@ fn place_with(
         .iter()
         .enumerate()
         .filter_map(|(preference, class)| {
-            let need = part.need(ask.asker, class, own);
-            if ask.spreads() {
+            let need = part.need(request.requester, class, own);
+            if request.spreads() {
                 let (free, host) = capacity.emptiest_fit(need)?;
                 return Some((u32::MAX - free, preference, host));
             }
@@ -52,7 +52,7 @@ fn place_with(
         })
         .min();
     let (_, preference, host) = best?;
-    let need = part.need(ask.asker, &part.classes[preference], own);
+    let need = part.need(request.requester, &part.classes[preference], own);
     let gpus = capacity.take(host, need, 1);
     let record = capacity.state().host(host)?;
     Some(TaskPlacement {

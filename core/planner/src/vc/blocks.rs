@@ -1,5 +1,5 @@
-//! Subgroups that share cells: each goes whole into one cell of its level, and cells are tried one after
-//! the other until all have theirs.
+//! Placement of subgroups that share cells: each goes whole into one cell of its level, and cells are tried
+//! one after the other until all have theirs.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use muster_engine::cells::{Allocation, CellPlacement, Request, serve};
 use muster_model::ids::HostId;
 use muster_model::topology::{CellId, GpuMask, Level};
 
-use crate::vc::ask::Block;
+use crate::vc::cell_request::Block;
 use crate::vc::hosts::Hosts;
 use crate::vc::shared_cells;
 
@@ -76,13 +76,13 @@ impl Search<'_> {
                 continue;
             }
             let inside = begun.hosts.within(begun.allocation.tree().gpus(&cell));
-            if let Some(done) = self.put(block, rest, &begun, &inside) {
+            if let Some(done) = self.place_block(block, rest, &begun, &inside) {
                 return Some(done);
             }
         }
         match block.is_required() {
             true => None,
-            false => self.put(block, rest, &begun, &begun.hosts),
+            false => self.place_block(block, rest, &begun, &begun.hosts),
         }
     }
 
@@ -91,7 +91,7 @@ impl Search<'_> {
     }
 
     /// Places a block on some hosts, and the remaining blocks wherever allowed.
-    fn put<'r, 'a>(
+    fn place_block<'r, 'a>(
         &mut self,
         block: &Block,
         rest: &[Block],

@@ -1,4 +1,5 @@
-//! Search for the placement with the least lost work, by sparing victims in repeated searches.
+//! Victim selection in virtual clusters: the placement with the least lost work, by sparing victims in
+//! repeated searches.
 //!
 //! The first result is a sufficient fallback. Any cheaper set of victims spares at least one of its
 //! victims; so the search is repeated sparing each of them in turn, cheapest results first, and recursively
@@ -13,7 +14,7 @@ use muster_engine::cells::Allocation;
 use muster_model::ids::UnitId;
 
 use crate::preempt::Cost;
-use crate::vc::ask::CellRequest;
+use crate::vc::cell_request::CellRequest;
 use crate::vc::hosts::Hosts;
 use crate::vc::{ClusterPlacement, Clusters};
 
@@ -35,11 +36,11 @@ impl<'a> Clusters<'a> {
         &self,
         allocation: &Allocation,
         hosts: &Hosts<'_, 'a>,
-        ask: &CellRequest<'_>,
+        cell_request: &CellRequest<'_>,
     ) -> Option<ClusterPlacement> {
         let hosts_there = self.state.hosts.len().max(1);
         let tries = TRIES_MAX
-            .min(TASKS_SERVED_MAX / ask.tasks().max(1))
+            .min(TASKS_SERVED_MAX / cell_request.tasks().max(1))
             .min(HOSTS_SEEN_MAX / hosts_there);
         let mut best: Option<(Cost, ClusterPlacement)> = None;
         let mut seen: BTreeSet<Spared> = BTreeSet::new();
@@ -51,7 +52,7 @@ impl<'a> Clusters<'a> {
                 break;
             };
             let room = hosts.clone().sparing(&Arc::new(spared.clone()));
-            let Some(found) = self.find_for(allocation, &room, ask) else {
+            let Some(found) = self.find_for(allocation, &room, cell_request) else {
                 continue;
             };
             let cost = hosts.cost_of(&found.victims);

@@ -1,4 +1,5 @@
-//! Compaction: several tasks of a unit on one host share the smallest cell that has room for all of them.
+//! Compaction of a placement: several tasks of a unit on one host share the smallest cell that has room for
+//! all of them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

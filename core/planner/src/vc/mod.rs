@@ -1,4 +1,4 @@
-//! Placement of units of virtual clusters: by guarantee into cells, else on the resources of others.
+//! Placement of units of virtual clusters in guaranteed cells, with preemption where the guarantee requires it.
 //!
 //! The first of these that succeeds is used:
 //! 1. free room in bound cells, or in cells that can be bound within the quota ([`Clusters::find`]);
@@ -11,10 +11,10 @@
 //! Work outside cells, if the queue borrows, is up to the caller: it is placed like any other,
 //! opportunistically.
 //!
-//! All trials run on copies. A result takes effect in the round with [`Clusters::give`].
+//! All trials run on copies. A result takes effect in the round with [`Clusters::commit`].
 
-mod ask;
 mod blocks;
+mod cell_request;
 mod cheapest;
 mod compact;
 mod hosts;
@@ -32,7 +32,7 @@ use muster_model::spec::TaskGroup;
 use muster_model::topology::{CellId, Level};
 
 use crate::capacity::Capacity;
-use crate::vc::ask::CellRequest;
+use crate::vc::cell_request::CellRequest;
 use crate::vc::hosts::{Hosts, PreemptionScope};
 
 /// Cells tried for a gang whose tasks must share one. Beyond it a gang may wait although a cell has room.
@@ -101,8 +101,8 @@ impl<'a> Clusters<'a> {
         unit: UnitIndex,
     ) -> Option<ClusterPlacement> {
         let claim = job.unit(unit)?.claim.as_deref()?;
-        let asker = capacity.asker(job, unit);
-        feasibility::check(self.state, asker, &claim.tasks, &Freed::default()).ok()?;
+        let requester = capacity.requester(job, unit);
+        feasibility::check(self.state, requester, &claim.tasks, &Freed::default()).ok()?;
         Some(ClusterPlacement {
             tasks: claim.tasks.to_vec(),
             allocation_basis: claim.allocation_basis.clone(),
@@ -134,7 +134,7 @@ impl<'a> Clusters<'a> {
     }
 
     /// Records in the round what was found for a unit. What it claims and does not get becomes free.
-    pub(super) fn give(
+    pub(super) fn commit(
         &mut self,
         capacity: &mut Capacity<'a>,
         job: &Job,
@@ -148,7 +148,7 @@ impl<'a> Clusters<'a> {
                 self.allocation.take(task.host, gpus);
             }
         }
-        capacity.commit(capacity.asker(job, unit), &found.tasks);
+        capacity.commit(capacity.requester(job, unit), &found.tasks);
     }
 
     /// Attempts that lost their cells and can have cells again: their allocation basis is restored, oldest
@@ -201,25 +201,25 @@ impl<'a> Clusters<'a> {
         allocation
     }
 
-    /// Finds room in cells of an allocation on the given hosts, for all tasks, else for the minimum; by
-    /// force where the least work is lost.
+    /// Finds room in cells of an allocation on the given hosts, for all tasks, else for the minimum; with
+    /// preemption, where the least work is lost.
     fn find_in(
         &self,
         allocation: &Allocation,
         capacity: &Capacity<'a>,
-        force: PreemptionScope,
+        scope: PreemptionScope,
         job: &Job,
         unit: UnitIndex,
     ) -> Option<ClusterPlacement> {
-        let hosts = Hosts::new(self.state, capacity, job, unit, force);
-        let ask = CellRequest::new(job, unit, false);
+        let hosts = Hosts::new(self.state, capacity, job, unit, scope);
+        let cell_request = CellRequest::new(job, unit, false);
         let least = CellRequest::new(job, unit, true);
-        let find = |ask: &CellRequest<'_>| match force {
-            PreemptionScope::None => self.find_for(allocation, &hosts, ask),
-            _ => self.cheapest_for(allocation, &hosts, ask),
+        let find = |cell_request: &CellRequest<'_>| match scope {
+            PreemptionScope::None => self.find_for(allocation, &hosts, cell_request),
+            _ => self.cheapest_for(allocation, &hosts, cell_request),
         };
-        let found = find(&ask);
-        if found.is_none() && least.tasks() < ask.tasks() {
+        let found = find(&cell_request);
+        if found.is_none() && least.tasks() < cell_request.tasks() {
             return find(&least);
         }
         found
@@ -229,20 +229,20 @@ impl<'a> Clusters<'a> {
         &self,
         allocation: &Allocation,
         hosts: &Hosts<'_, 'a>,
-        ask: &CellRequest<'_>,
+        cell_request: &CellRequest<'_>,
     ) -> Option<ClusterPlacement> {
-        let requests = ask.requests(allocation);
-        let shared = ask.shared(self.state);
+        let requests = cell_request.requests(allocation);
+        let shared = cell_request.shared(self.state);
         if let Some((level, required)) = shared {
-            let cells = shared_cells(allocation, level, &ask.job().spec.queue);
+            let cells = shared_cells(allocation, level, &cell_request.job().spec.queue);
             let roomy = cells
                 .into_iter()
-                .filter(|cell| hosts.may_hold(cell, ask.gpus()));
+                .filter(|cell| hosts.may_hold(cell, cell_request.gpus()));
             for cell in roomy.take(SHARED_TRIED_MAX) {
                 let inside = hosts.within(allocation.tree().gpus(&cell));
-                let found = requests
-                    .iter()
-                    .find_map(|request| self.try_request(allocation, &inside, ask, request));
+                let found = requests.iter().find_map(|request| {
+                    self.try_request(allocation, &inside, cell_request, request)
+                });
                 if found.is_some() {
                     return found;
                 }
@@ -253,22 +253,23 @@ impl<'a> Clusters<'a> {
         }
         requests
             .iter()
-            .find_map(|request| self.try_request(allocation, hosts, ask, request))
+            .find_map(|request| self.try_request(allocation, hosts, cell_request, request))
     }
 
     fn try_request(
         &self,
         allocation: &Allocation,
         hosts: &Hosts<'_, 'a>,
-        ask: &CellRequest<'_>,
+        cell_request: &CellRequest<'_>,
         request: &Request,
     ) -> Option<ClusterPlacement> {
-        let served = blocks::serve_all(allocation, request, hosts, &ask.blocks(self.state))?;
+        let served =
+            blocks::serve_all(allocation, request, hosts, &cell_request.blocks(self.state))?;
         let mut room = served.room;
         let placed = hosts
             .compacted(request, &served.tasks, &served.cells)
             .unwrap_or(served.tasks);
-        let tasks = ask.placements(self.state, &placed, &mut room)?;
+        let tasks = cell_request.placements(self.state, &placed, &mut room)?;
         let in_the_way = room.in_the_way(&tasks)?;
         Some(ClusterPlacement {
             allocation_basis: AllocationBasis::Cells(served.cells),

@@ -1,4 +1,4 @@
-//! Room in cells by preemption.
+//! Preemption for units of virtual clusters: makes room in guaranteed cells.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ impl<'a> Clusters<'a> {
             return None;
         }
         let yielding = self.yielding(job, unit);
-        for (force, yields) in [
+        for (scope, yields) in [
             (PreemptionScope::None, true),
             (PreemptionScope::Others, false),
             (PreemptionScope::Others, true),
@@ -48,9 +48,9 @@ impl<'a> Clusters<'a> {
             (PreemptionScope::Priority, true),
         ] {
             let found = match yields {
-                true => self.find_by_lazy_preemption(capacity, job, unit, &yielding, force),
-                false if !self.may_find(job, unit, force) => None,
-                false => self.find_in(&self.allocation, capacity, force, job, unit),
+                true => self.find_by_lazy_preemption(capacity, job, unit, &yielding, scope),
+                false if !self.may_find(job, unit, scope) => None,
+                false => self.find_in(&self.allocation, capacity, scope, job, unit),
             };
             if found.is_some() {
                 return found;
@@ -117,12 +117,12 @@ impl<'a> Clusters<'a> {
         job: &Job,
         unit: UnitIndex,
         yielding: &[LazyAttempt<'a>],
-        force: PreemptionScope,
+        scope: PreemptionScope,
     ) -> Option<ClusterPlacement> {
         let mut allocation = self.allocation.clone();
         for (position, last) in yielding.iter().enumerate() {
             allocation.release_cells(&last.queue, last.cells);
-            let Some(mut found) = self.find_in(&allocation, capacity, force, job, unit) else {
+            let Some(mut found) = self.find_in(&allocation, capacity, scope, job, unit) else {
                 continue;
             };
             for yielded in &yielding[..=position] {

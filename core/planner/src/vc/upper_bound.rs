@@ -1,5 +1,5 @@
-//! Upper bound of what a virtual cluster can give a unit with all preemptions: cheap to compute, and
-//! usually less than requested if the cluster is full.
+//! Quick check before a preemption search: an upper bound of the GPUs that a virtual cluster can provide to a
+//! unit with all preemptions. It is cheap to compute, and usually less than requested if the cluster is full.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use muster_engine::state::Job;
 use muster_model::ids::{HostId, UnitIndex};
 
 use crate::vc::Clusters;
-use crate::vc::ask::CellRequest;
+use crate::vc::cell_request::CellRequest;
 use crate::vc::hosts::PreemptionScope;
 
 impl Clusters<'_> {
     /// False if the cluster's cells cannot hold a unit even if all preemptible attempts in them were
     /// stopped: the search for victims would fail. Guaranteed cells that are not bound yet might be
     /// anywhere.
-    pub(super) fn may_find(&self, job: &Job, unit: UnitIndex, force: PreemptionScope) -> bool {
-        let ask = CellRequest::new(job, unit, true);
+    pub(super) fn may_find(&self, job: &Job, unit: UnitIndex, scope: PreemptionScope) -> bool {
+        let cell_request = CellRequest::new(job, unit, true);
         let queue: Arc<str> = Arc::from(job.spec.queue.as_str());
         let open = self.open_by_host(
             &queue,
-            (force >= PreemptionScope::Priority).then_some(job.spec.priority),
+            (scope >= PreemptionScope::Priority).then_some(job.spec.priority),
         );
         let owed: u64 = self
             .allocation
@@ -28,9 +28,10 @@ impl Clusters<'_> {
             .map(|(kind, quota)| u64::from(kind.gpus) * u64::from(quota.owed()))
             .sum();
         if owed > 0 {
-            return owed + open.values().map(|gpus| u64::from(*gpus)).sum::<u64>() >= ask.gpus();
+            return owed + open.values().map(|gpus| u64::from(*gpus)).sum::<u64>()
+                >= cell_request.gpus();
         }
-        let tasks = ask.tasks_by_gpus();
+        let tasks = cell_request.tasks_by_gpus();
         tasks.keys().all(|gpus| {
             let wanted: u64 = tasks.range(gpus..).map(|(_, tasks)| tasks).sum();
             open.values()

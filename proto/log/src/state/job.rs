@@ -153,7 +153,9 @@ impl OpenUnit {
             )?,
             attempt: None,
             claim: None,
-            past: { wire.past.into_iter() }
+            past: wire
+                .past
+                .into_iter()
                 .map(past_from_wire)
                 .collect::<Result<_, _>>()?,
             checkpoints: wire.checkpoints.into_iter().map(Into::into).collect(),
@@ -235,7 +237,9 @@ fn attempt_from_wire(wire: v1::Attempt) -> Field<Attempt> {
         tasks: Vec::new(),
         decisive: wire.decisive.map(TaskIndex),
         barrier: wire.barrier.map(Barrier::try_from).transpose()?,
-        membership: { wire.membership.map(members::from_wire) }
+        membership: wire
+            .membership
+            .map(members::from_wire)
             .transpose()?
             .map(Box::new),
         pauses: pauses_from_wire(&wire.pauses),
@@ -332,14 +336,18 @@ fn past_to_wire(past: &PastAttempt) -> muster_proto::v1::PastAttempt {
         host_ids: past.hosts.iter().map(|host| host.get()).collect(),
         hosts: Vec::new(),
         culprit_id: past.culprit.map(HostId::get),
-        members: { past.members.iter() }
+        members: past
+            .members
+            .iter()
             .map(|(task, epoch)| muster_proto::v1::LateMember {
                 task: task.get(),
                 epoch: epoch.get(),
             })
             .collect(),
         attribution: past.attribution.to_wire(),
-        gpu_sets: { past.gpus.iter() }
+        gpu_sets: past
+            .gpus
+            .iter()
             .map(|set| Bytes::copy_from_slice(&set.to_le_bytes()))
             .collect(),
     }
@@ -356,11 +364,15 @@ fn past_from_wire(wire: muster_proto::v1::PastAttempt) -> Result<PastAttempt, In
         exit: wire.exit.map(Into::into),
         hosts: wire.host_ids.into_iter().map(HostId).collect(),
         culprit: wire.culprit_id.map(HostId),
-        members: { wire.members.into_iter() }
+        members: wire
+            .members
+            .into_iter()
             .map(|member| (TaskIndex(member.task), AttemptEpoch(member.epoch)))
             .collect(),
         attribution: Twin::from_wire("attribution", wire.attribution)?,
-        gpus: { wire.gpu_sets.iter() }
+        gpus: wire
+            .gpu_sets
+            .iter()
             .map(gpu_set)
             .collect::<Result<_, _>>()?,
     })

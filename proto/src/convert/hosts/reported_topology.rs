@@ -10,14 +10,18 @@ use crate::v1;
 #[must_use]
 pub fn reported_to_wire(tree: &ReportedTopology) -> Option<v1::ReportedTopology> {
     (!tree.is_empty()).then(|| v1::ReportedTopology {
-        above: { tree.above.iter() }
+        above: tree
+            .above
+            .iter()
             .map(|cell| v1::NamedCell {
                 level: cell.level.clone(),
                 name: cell.name.clone(),
             })
             .collect(),
         inside: tree.inside.clone(),
-        gpus: { tree.gpus.iter() }
+        gpus: tree
+            .gpus
+            .iter()
             .map(|gpu| v1::ReportedGpu {
                 uuid: gpu.uuid.to_string(),
                 pci_address: gpu.pci_address.clone(),

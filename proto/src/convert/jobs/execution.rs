@@ -44,8 +44,9 @@ fn ulimits(wire: Vec<v1::Ulimit>) -> Result<BTreeMap<UlimitKind, Ulimit>, Invali
     let mut limits = BTreeMap::new();
     for limit in wire {
         let v1::Ulimit { name, soft, hard } = limit;
-        let kind: UlimitKind =
-            { name.parse() }.map_err(|error| InvalidField::new("ulimits", format!("{error}")))?;
+        let kind: UlimitKind = name
+            .parse()
+            .map_err(|error| InvalidField::new("ulimits", format!("{error}")))?;
         if limits.insert(kind, Ulimit { soft, hard }).is_some() {
             let rule = format!("`{kind}` is given twice");
             return Err(InvalidField::new("ulimits", rule));

@@ -124,7 +124,8 @@ impl From<v1::Exit> for Exit {
             evidence: wire.evidence,
             last_measurements: wire.last_seen.map(|seen| {
                 Box::new(LastMeasurements {
-                    busy_permille: { seen.busy_permille }
+                    busy_permille: seen
+                        .busy_permille
                         .map(|it| u16::try_from(it).unwrap_or(u16::MAX)),
                     leftover_mib: seen.held_before_mib,
                     step: seen.step,

@@ -70,12 +70,12 @@ impl DirectoryOwner {
     pub(super) fn lock(&mut self) -> Result<DirectoryLock, OpenError> {
         let lock = DirectoryLock::take(&self.directory)?;
         self.is_at_work = true;
-        self.give(&[LOCK_FILE])?;
+        self.hand_over(&[LOCK_FILE])?;
         Ok(lock)
     }
 
     /// Hands the entries of these names that this process created over to the owner, recursively.
-    pub(super) fn give(&self, names: &[&str]) -> Result<(), OpenError> {
+    pub(super) fn hand_over(&self, names: &[&str]) -> Result<(), OpenError> {
         let Some(account) = self.account else {
             return Ok(());
         };
@@ -97,7 +97,7 @@ impl Drop for DirectoryOwner {
         if !self.is_at_work {
             return;
         }
-        let given = self.give(&[LOCK_FILE, STAGED, SNAPSHOT_FOLDER, LOG_FOLDER]);
+        let given = self.hand_over(&[LOCK_FILE, STAGED, SNAPSHOT_FOLDER, LOG_FOLDER]);
         if let Err(error) = given {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             tracing::error!(%error, cause, "the replica may not be able to use its data");

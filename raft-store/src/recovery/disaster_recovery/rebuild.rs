@@ -92,13 +92,13 @@ impl RebuildTarget {
     ) -> Result<(), OpenError> {
         let path = folder.join(SNAPSHOT_FOLDER);
         let written = SnapshotDirectory::open(&path).and_then(|snapshots| {
-            let founder = FirstMember {
+            let first_member = FirstMember {
                 cluster_id: &self.cluster_id,
                 replica: &self.replica,
                 incarnation: random_incarnation(),
                 now_ms,
             };
-            founder.write(Arc::new(snapshots), last_term, last_index, state)
+            first_member.write(Arc::new(snapshots), last_term, last_index, state)
         });
         let records =
             written.map_err(|source| disk(format!("writing {}", path.display()), source))?;

@@ -71,13 +71,13 @@ impl<M: StateMachine> SourceReplica<M> {
     pub fn read(directory: &Path) -> Result<Self, RecoveryError> {
         let mut owner = DirectoryOwner::of(directory)?;
         for folder in [LOG_FOLDER, SNAPSHOT_FOLDER] {
-            if !directory.join(folder).is_dir() && !staging::is_whole(directory) {
+            if !directory.join(folder).is_dir() && !staging::is_complete(directory) {
                 let directory = directory.to_owned();
                 return Err(RecoveryError::Nothing { directory });
             }
         }
         let lock = owner.lock()?;
-        if staging::is_whole(directory) {
+        if staging::is_complete(directory) {
             // An earlier run was already confirmed: no question remains.
             staging::move_into_place(directory, &staging::kept_name(directory, KEPT), &owner)?;
             let directory = directory.to_owned();
@@ -87,7 +87,7 @@ impl<M: StateMachine> SourceReplica<M> {
         let log = RocksLog::open(&path)
             .map_err(|source| disk(format!("opening {}", path.display()), source))?
             .guarded_by(lock);
-        owner.give(&[LOG_FOLDER])?;
+        owner.hand_over(&[LOG_FOLDER])?;
         let identity = identity::stored(&log)?.ok_or(RecoveryError::NoGroup)?;
         let path = directory.join(SNAPSHOT_FOLDER);
         let snapshots = SnapshotDirectory::open(&path)
@@ -103,7 +103,7 @@ impl<M: StateMachine> SourceReplica<M> {
         let committed = offline_log::position(&log, MetaKey::Committed)?.unwrap_or_default();
         // Hands over files created by the database since: the operator is prompted next, and may abort by a
         // signal.
-        owner.give(&[LOG_FOLDER])?;
+        owner.hand_over(&[LOG_FOLDER])?;
         Ok(Self {
             directory: directory.to_owned(),
             identity,
@@ -170,14 +170,14 @@ impl<M: StateMachine> SourceReplica<M> {
         };
         let now_ms = WallClock.now_ms();
         self.state.carry_over(&members, now_ms);
-        let foundation = RebuildTarget {
+        let target = RebuildTarget {
             data_dir: self.directory.clone(),
             cluster_id: self.identity.cluster_id.clone(),
             replica: own,
         };
         let staged = staging::clear(&self.directory)?;
         let term = self.loss.term.max(self.loss.voted_term);
-        foundation.write(&staged, term, self.loss.index, now_ms, self.state)?;
+        target.write(&staged, term, self.loss.index, now_ms, self.state)?;
         staging::seal(&self.directory)?;
         // The database must be closed before its folder moves; that also releases the directory lock.
         drop(self.log);

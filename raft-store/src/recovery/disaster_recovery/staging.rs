@@ -15,7 +15,7 @@ use crate::replica::open::{LOG_FOLDER, SNAPSHOT_FOLDER};
 /// Folder of staged data that is not yet in place.
 pub(super) const STAGED: &str = "recovery";
 /// Marker file that the staged data is complete.
-const WHOLE: &str = "whole";
+const COMPLETE: &str = "whole";
 /// Folders of a replica's data. The log is moved last: without its new log a directory cannot start.
 const FOLDERS: [&str; 2] = [SNAPSHOT_FOLDER, LOG_FOLDER];
 
@@ -50,8 +50,8 @@ pub(super) fn clear(directory: &Path) -> Result<PathBuf, OpenError> {
 }
 
 /// Whether an earlier run was interrupted after its data was complete.
-pub(super) fn is_whole(directory: &Path) -> bool {
-    directory.join(STAGED).join(WHOLE).exists()
+pub(super) fn is_complete(directory: &Path) -> bool {
+    directory.join(STAGED).join(COMPLETE).exists()
 }
 
 /// Whether an earlier run only has to move its data into place: the data is complete, or none of it is
@@ -60,7 +60,7 @@ pub(super) fn is_settled(directory: &Path) -> bool {
     let staged = directory.join(STAGED);
     let is_staged = |name: &str| staged.join(name).exists();
     let is_there = |name: &str| is_staged(name) || directory.join(name).exists();
-    let is_decided = is_whole(directory) || !FOLDERS.into_iter().any(is_staged);
+    let is_decided = is_complete(directory) || !FOLDERS.into_iter().any(is_staged);
     staged.exists() && is_decided && FOLDERS.into_iter().all(is_there)
 }
 
@@ -74,7 +74,7 @@ pub(super) fn kept_name(directory: &Path, beginning: &str) -> String {
 /// Marks the staged data as complete: from now on it will be moved into place, even after an interruption.
 pub(super) fn seal(directory: &Path) -> Result<(), OpenError> {
     let staged = directory.join(STAGED);
-    let sealed = File::create(staged.join(WHOLE)).and_then(|file| file.sync_all());
+    let sealed = File::create(staged.join(COMPLETE)).and_then(|file| file.sync_all());
     sealed
         .and_then(|()| sync(&staged))
         .and_then(|()| sync(directory))
@@ -88,7 +88,7 @@ pub(super) fn move_into_place(
     kept: &str,
     owner: &DirectoryOwner,
 ) -> Result<(), OpenError> {
-    owner.give(&[STAGED])?;
+    owner.hand_over(&[STAGED])?;
     let staged = directory.join(STAGED);
     let moved = || -> io::Result<()> {
         // Syncing a folder makes its entries durable, but not their ownership.
@@ -114,7 +114,7 @@ pub(super) fn move_into_place(
         let operation = format!("moving the new data of {} into place", directory.display());
         disk(operation, source)
     })?;
-    owner.give(&[kept])
+    owner.hand_over(&[kept])
 }
 
 fn sync(directory: &Path) -> io::Result<()> {

@@ -121,12 +121,12 @@ impl PendingChange {
 
 impl<P: PeerLinks, C: Clock> Term<'_, P, C> {
     /// Begins a change requested by an admin, or refuses it.
-    pub(super) fn take_change(&mut self, state: &State, asked: ReplicaChange) {
+    pub(super) fn begin_change(&mut self, state: &State, requested: ReplicaChange) {
         let ReplicaChange {
             change,
             force,
             reply,
-        } = asked;
+        } = requested;
         if let Some(work) = &mut self.membership_change.work
             && matches!(&work.change, Some((known, _)) if *known == change)
         {

@@ -310,7 +310,7 @@ impl<'a, P: PeerLinks, C: Clock> Term<'a, P, C> {
                     self.heartbeat(state, session, arrived, heartbeat, batch);
                 }
                 LeaderInput::Closed { session } => self.sessions.forget(session),
-                LeaderInput::ChangeReplicas(asked) => self.take_change(state, asked),
+                LeaderInput::ChangeReplicas(requested) => self.begin_change(state, requested),
             }
         }
         self.inputs = inputs;

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_and_tokens_prove_who_calls() {
+    fn certificates_and_tokens_authenticate_callers() {
         let token = Token::random("ada");
         let state = state(&token);
         let none = HeaderMap::new();

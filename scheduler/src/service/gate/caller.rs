@@ -261,7 +261,7 @@ mod tests {
     }
 
     /// Whether a caller may continue to see a job of ada, and to stay in a task of it.
-    fn goes_on(caller: &Caller, state: &State, now_ms: u64, job: JobId) -> (bool, bool) {
+    fn may_continue(caller: &Caller, state: &State, now_ms: u64, job: JobId) -> (bool, bool) {
         let sees = caller.require_view_still(state, now_ms, job);
         let enters = caller.require_exec_still(state, now_ms, job);
         (sees.is_ok(), enters.is_ok())
@@ -278,8 +278,8 @@ mod tests {
             Caller::User("ada".to_owned()),
             Caller::User("grace".to_owned()),
         );
-        assert_eq!(goes_on(&ada, &cluster.state, 0, job), (true, true));
-        assert_eq!(goes_on(&grace, &cluster.state, 0, job), (true, true));
+        assert_eq!(may_continue(&ada, &cluster.state, 0, job), (true, true));
+        assert_eq!(may_continue(&grace, &cluster.state, 0, job), (true, true));
         cluster
             .state
             .users
@@ -288,16 +288,19 @@ mod tests {
             .state
             .users
             .insert(Arc::from("grace"), user(Role::Operator));
-        assert_eq!(goes_on(&ada, &cluster.state, 0, job), (true, false));
-        assert_eq!(goes_on(&grace, &cluster.state, 0, job), (true, false));
+        assert_eq!(may_continue(&ada, &cluster.state, 0, job), (true, false));
+        assert_eq!(may_continue(&grace, &cluster.state, 0, job), (true, false));
         cluster.state.users.remove("ada");
-        assert_eq!(goes_on(&ada, &cluster.state, 0, job), (false, false));
+        assert_eq!(may_continue(&ada, &cluster.state, 0, job), (false, false));
         let refused = ada.require_view_still(&cluster.state, 0, job).unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied);
         // A job forgotten meanwhile was visible; without authentication the caller may continue.
-        assert_eq!(goes_on(&grace, &cluster.state, 0, JobId(999)), (true, true));
+        assert_eq!(
+            may_continue(&grace, &cluster.state, 0, JobId(999)),
+            (true, true)
+        );
         for trusted in [Caller::AuthenticationOff, Caller::Replica] {
-            assert_eq!(goes_on(&trusted, &cluster.state, 0, job), (true, true));
+            assert_eq!(may_continue(&trusted, &cluster.state, 0, job), (true, true));
         }
     }
 
@@ -312,7 +315,7 @@ mod tests {
             until_ms,
         });
         let state = &cluster.state;
-        assert_eq!(goes_on(&ada, state, until_ms - 1, job), (true, true));
-        assert_eq!(goes_on(&ada, state, until_ms, job), (false, false));
+        assert_eq!(may_continue(&ada, state, until_ms - 1, job), (true, true));
+        assert_eq!(may_continue(&ada, state, until_ms, job), (false, false));
     }
 }

@@ -439,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pairing_is_dropped_when_its_user_has_left() {
+    fn an_exec_pairing_is_dropped_when_its_user_has_gone() {
         let pairings = PendingPairs::default();
         let (left, stays) = (pairings.expect(), pairings.expect());
         let token = left.token.clone();

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_shows_the_begin_of_a_long_name() {
+    fn logs_show_only_the_beginning_of_a_long_name() {
         assert_eq!(program(&open(&["cat", "file"])), Some("cat"));
         let long = format!("x{}", "é".repeat(PROGRAM_BYTES_SHOWN));
         let command = open(&[&long]);

@@ -100,12 +100,12 @@ fn class(
             host.gpus.iter().any(|gpu| *gpu.model == *count.model)
         }
     };
-    let asker = Requester::at(job, unit, state.time);
+    let requester = Requester::at(job, unit, state.time);
     let freed = Freed::default();
     let has_room = |host: &Host| {
         host.accepts_work()
             && group.is_some_and(|group| {
-                HostTrial::open(state, host, asker, &freed)
+                HostTrial::open(state, host, requester, &freed)
                     .choose(group)
                     .is_ok()
             })

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_replica_that_knew_a_leader_until_the_end_is_never_lost() {
+    async fn a_replica_that_knew_a_leader_until_its_last_report_is_never_lost() {
         let (sender, receiver) = watch::channel(led_by(Some("a:1")));
         drop(sender);
         assert!(timeout(LONG, Leaders(receiver).isolated()).await.is_err());

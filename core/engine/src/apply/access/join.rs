@@ -30,7 +30,8 @@ impl Step<'_> {
             if tokens.contains_key(id) {
                 return Err(Rejection::JoinTokenExists(id.to_owned()));
             }
-            let expired: Vec<Arc<str>> = { tokens.iter() }
+            let expired: Vec<Arc<str>> = tokens
+                .iter()
                 .filter(|(_, token)| now >= token.expires_at())
                 .map(|(id, _)| Arc::clone(id))
                 .collect();

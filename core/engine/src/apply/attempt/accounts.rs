@@ -21,7 +21,7 @@ impl Step<'_> {
             .map_or(job.submitted_at, |past| past.ended_at);
         let cause = known.map_or(RestartReason::First, |known| known.restart_reason);
         let waited_ms = self.state.time.since(since);
-        self.write_down(id.job, gpus, &[(TimeUse::Queue, cause, waited_ms)]);
+        self.record_times(id.job, gpus, &[(TimeUse::Queue, cause, waited_ms)]);
     }
 
     /// Accounts for the ended attempt of a unit with this verdict: the members placed with it, then each
@@ -64,10 +64,10 @@ impl Step<'_> {
         let gpus_later: u32 = joined_later.iter().map(|(gpus, _)| *gpus).sum();
         // Without GPUs the attempt counts as one; if all members joined later, it has nothing of its own.
         if gpus == 0 || gpus > gpus_later {
-            self.write_down(id.job, gpus - gpus_later, &course.times(&pauses));
+            self.record_times(id.job, gpus - gpus_later, &course.times(&pauses));
         }
         for (gpus, course) in joined_later.iter().filter(|(gpus, _)| *gpus > 0) {
-            self.write_down(id.job, *gpus, &course.times(&pauses));
+            self.record_times(id.job, *gpus, &course.times(&pauses));
         }
         if let Some(vacancy) = attempt.vacancy() {
             self.account_for_vacancy(id.job, vacancy);
@@ -118,7 +118,7 @@ impl Step<'_> {
         let gpus = count_gpus(run);
         self.state.reliability.failures += u64::from(ended_for == RestartReason::Infra);
         if gpus > 0 {
-            self.write_down(id.job, gpus, &times);
+            self.record_times(id.job, gpus, &times);
         }
     }
 
@@ -127,7 +127,7 @@ impl Step<'_> {
         let gpus = count_gpus(&vacancy.run);
         if gpus > 0 {
             let waited_ms = self.state.time.since(vacancy.since);
-            self.write_down(job, gpus, &[(TimeUse::Queue, vacancy.reason, waited_ms)]);
+            self.record_times(job, gpus, &[(TimeUse::Queue, vacancy.reason, waited_ms)]);
         }
     }
 
@@ -138,7 +138,7 @@ impl Step<'_> {
         attempt.pauses.iter().copied().chain(open).collect()
     }
 
-    fn write_down(&mut self, id: JobId, gpus: u32, times: &[(TimeUse, RestartReason, u64)]) {
+    fn record_times(&mut self, id: JobId, gpus: u32, times: &[(TimeUse, RestartReason, u64)]) {
         for (kind, cause, span_ms) in times {
             let entry = Entry {
                 kind: *kind,

@@ -35,14 +35,14 @@ impl Step<'_> {
         }
         check_change(self.state, job, attempt, allocation_basis)?;
         let tasks: Vec<TaskPlacement> = attempt.tasks.iter().map(TaskRun::place).collect();
-        let asking = AdmissionRequest {
+        let request = AdmissionRequest {
             job,
             unit,
             allocation_basis,
             tasks: &tasks,
             freed: &Freed::default(),
         };
-        cell_binding::check(self.state, asking)?;
+        cell_binding::check(self.state, request)?;
         self.change_basis(id, allocation_basis);
         Ok(Answer::Done)
     }

@@ -235,7 +235,10 @@ fn task_end<'a>(
     let is_nccl_crash =
         |it: &Finding| it.rule == NCCL_CRASH && it.component == Component::Host(run.host);
     let ended_itself = |exit: &Exit| exit.start_error.is_none();
-    let seen = { run.exit.as_ref() }.and_then(|exit| exit.last_measurements.as_deref().copied());
+    let seen = run
+        .exit
+        .as_ref()
+        .and_then(|exit| exit.last_measurements.as_deref().copied());
     let seen = seen.unwrap_or_default();
     TaskEnd {
         task: run.task,
@@ -261,7 +264,10 @@ fn findings(state: &State, attempt: &Attempt) -> Vec<Finding> {
         is_recent && finding.severity > Severity::Healthy
     };
     let is_there = |finding: &&Finding| match &finding.component {
-        Component::Gpu(gpu) => { state.gpu_hosts.get(gpu) }.is_some_and(|it| hosts.contains(it)),
+        Component::Gpu(gpu) => state
+            .gpu_hosts
+            .get(gpu)
+            .is_some_and(|it| hosts.contains(it)),
         Component::Host(host) | Component::Nic { host, .. } => hosts.contains(host),
         Component::Rack(_) => false,
     };
@@ -289,7 +295,10 @@ fn user_of(job: &Job) -> Program {
 /// Returns a unit's attempts since it last saved, oldest first.
 fn attempts_since_saved(unit: &Unit) -> &[PastAttempt] {
     let newest = unit.newest_checkpoint().map(|checkpoint| checkpoint.epoch);
-    let from = { unit.past.iter() }.position(|past| newest.is_none_or(|it| past.epoch > it));
+    let from = unit
+        .past
+        .iter()
+        .position(|past| newest.is_none_or(|it| past.epoch > it));
     from.map_or(&[], |from| &unit.past[from..])
 }
 
@@ -322,15 +331,17 @@ fn suspects(before: &PastAttempt, attempt: &Attempt) -> Vec<attribution::Suspici
     }
     let first = before.hosts.iter().copied().collect();
     let ran_well_on = attempt.hosts().into_iter().collect();
-    let odd =
-        { before.attribution.as_deref() }.and_then(|attribution| match attribution.component {
+    let odd = before
+        .attribution
+        .as_deref()
+        .and_then(|attribution| match attribution.component {
             Some(Component::Host(host)) => Some(host),
             _ => None,
         });
     attribution::suspects(&first, &ran_well_on, odd)
 }
 
-/// Returns the blame to keep: with the charge and consequence of the verdict, which may have had further
+/// Returns the attribution to keep: with the charge and consequence of the verdict, which may have had further
 /// reasons.
 pub(in crate::apply) fn settled(attribution: &Attribution, verdict: &Verdict) -> Attribution {
     let (is_again, is_charged) = match verdict {
@@ -349,7 +360,7 @@ pub(in crate::apply) fn settled(attribution: &Attribution, verdict: &Verdict) ->
         _ if is_charged => Charge::User,
         Charge::User if is_infra => Charge::Infra,
         Charge::User => Charge::None,
-        unpaid => unpaid,
+        other => other,
     };
     let runs_again = |it: &Measure| {
         matches!(

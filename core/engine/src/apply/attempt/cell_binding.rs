@@ -18,7 +18,7 @@ use crate::state::{Attempt, Job, State, TaskRun};
 /// Checks that a unit may hold its request by cells; its own claim and those given up for it do not count.
 pub(in crate::apply) fn check(
     state: &State,
-    asking: AdmissionRequest<'_>,
+    request: AdmissionRequest<'_>,
 ) -> Result<(), Rejection> {
     let AdmissionRequest {
         job,
@@ -26,12 +26,12 @@ pub(in crate::apply) fn check(
         tasks,
         freed,
         ..
-    } = asking;
+    } = request;
     let AllocationBasis::Cells(cells) = allocation_basis else {
         return Ok(());
     };
     let mut allocation = state.index.allocation.clone();
-    let own = asking.unit_id();
+    let own = request.unit_id();
     for id in freed.claims.iter().chain([&own]) {
         let claimant = state.job(id.job);
         let claim = claimant.and_then(|job| job.unit(id.unit)?.claim.as_deref());

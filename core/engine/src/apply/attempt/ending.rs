@@ -50,7 +50,7 @@ impl Step<'_> {
         let verdict = verdict.not_before(held_ms).held(unknown_ms);
         job.unit_mut(id.unit).without_progress = without_progress;
         let stays = verdict.may_stay();
-        let again = stays.then(|| self.same_place(id, &attempt));
+        let again = stays.then(|| self.placement_in_place(id, &attempt));
         let again = again.flatten();
         if matches!(verdict, Verdict::Succeeded) {
             self.note_success(&attempt);
@@ -175,7 +175,7 @@ impl Step<'_> {
             self.state.index.delayed.insert((not_before, id));
         }
         if let Some(again) = again {
-            self.stays.push(RetryInPlace {
+            self.retries_in_place.push(RetryInPlace {
                 again,
                 ended,
                 reason,

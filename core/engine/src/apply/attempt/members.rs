@@ -338,7 +338,9 @@ impl Step<'_> {
         let Some((phase, host)) = run.map(|run| (run.phase, run.host)) else {
             return;
         };
-        let is_open = { attempt.joined(report.task) }.is_some_and(|it| it.running_at.is_none());
+        let is_open = attempt
+            .joined(report.task)
+            .is_some_and(|it| it.running_at.is_none());
         if !is_open {
             return;
         }
@@ -402,11 +404,15 @@ fn may_go_on_without(state: &State, gang: Running<'_>, task: TaskIndex) -> bool 
         && attempt.stop.is_none();
     // A gang that was not released yet is ended whole: none of its processes has started, whatever its
     // workers report.
-    let has_begun = { attempt.barrier }.is_none_or(|it| it.released_at.is_some());
+    let has_begun = attempt.barrier.is_none_or(|it| it.released_at.is_some());
     let is_only = |other: TaskIndex| other == task;
     let is_complete = attempt.vacancy().is_none()
-        && { attempt.leaving() }.is_none_or(|leaving| is_only(leaving.task))
-        && { attempt.joining() }.is_none_or(|(joining, _)| is_only(joining));
+        && attempt
+            .leaving()
+            .is_none_or(|leaving| is_only(leaving.task))
+        && attempt
+            .joining()
+            .is_none_or(|(joining, _)| is_only(joining));
     lets_it
         && is_left_alone
         && has_begun
@@ -421,8 +427,10 @@ fn swaps_in_a_row(attempt: &Attempt, now: TimeMs) -> u32 {
     let Some(membership) = &attempt.membership else {
         return 0;
     };
-    let went_on = { membership.swapped_at }.is_some_and(|at| now.since(at) >= limits::SWAP_ROW_MS);
-    if went_on {
+    let has_continued = membership
+        .swapped_at
+        .is_some_and(|at| now.since(at) >= limits::SWAP_ROW_MS);
+    if has_continued {
         return 0;
     }
     membership.swaps_in_a_row
@@ -461,7 +469,9 @@ fn check_swap(state: &State, swap: &MemberSwap) -> Result<Vacancy, Rejection> {
     if attempt.stop.is_some() {
         return Err(refused("its gang is being stopped".to_owned()));
     }
-    let vacancy = { attempt.vacancy() }.filter(|vacancy| vacancy.run.task == task.task);
+    let vacancy = attempt
+        .vacancy()
+        .filter(|vacancy| vacancy.run.task == task.task);
     let vacancy =
         vacancy.ok_or_else(|| refused(format!("the place of task {} is not vacant", task.task)))?;
     if job.suspension.is_some() {
@@ -473,19 +483,19 @@ fn check_swap(state: &State, swap: &MemberSwap) -> Result<Vacancy, Rejection> {
         let until = not_before;
         return Err(refused(format!("its back-off ends at {until}")));
     }
-    let asker = Requester::at(job, unit, state.time);
-    feasibility::check_member(state, asker, attempt, task)
+    let requester = Requester::at(job, unit, state.time);
+    feasibility::check_member(state, requester, attempt, task)
         .map_err(|unfit| infeasible(id, unfit))?;
     cell_binding::check_member(state, job, attempt, task)?;
     let tasks: &[TaskPlacement] = std::slice::from_ref(task);
     let freed = Freed::default();
-    let asking = AdmissionRequest {
+    let request = AdmissionRequest {
         job,
         unit,
         allocation_basis: &attempt.allocation_basis,
         tasks,
         freed: &freed,
     };
-    admission::check(state, asking)?;
+    admission::check(state, request)?;
     Ok(vacancy.clone())
 }

@@ -41,7 +41,7 @@ pub(in crate::apply) fn check_moves(
         state: &mut trial,
         events: Vec::new(),
         finished: std::collections::VecDeque::new(),
-        stays: Vec::new(),
+        retries_in_place: Vec::new(),
     };
     step.reserve_gathered(claiming, moving, hosts);
     for one in &moving.moves {
@@ -152,8 +152,8 @@ fn check_move(
         );
         return Err(refuse(detail));
     }
-    let asker = Requester::for_claim(job, unit, claiming.expected_at, state.time);
-    feasibility::check(state, asker, &one.tasks, freed)
+    let requester = Requester::for_claim(job, unit, claiming.expected_at, state.time);
+    feasibility::check(state, requester, &one.tasks, freed)
         .map_err(|unfit| infeasible(job.id, unfit))?;
     admission::check(
         state,

@@ -24,12 +24,12 @@ impl Step<'_> {
     pub(in crate::apply) fn place(&mut self, placement: &Placement) -> Result<Answer, Rejection> {
         let by_host = check_placement(self.state, placement)?;
         self.release_claim(placement.unit_id());
-        self.give(placement, &by_host);
+        self.begin_attempt(placement, &by_host);
         Ok(Answer::Done)
     }
 
-    /// Begins an attempt as a checked placement says.
-    pub(in crate::apply) fn give(&mut self, placement: &Placement, by_host: &ByHost) {
+    /// Begins an attempt with the resources of a checked placement.
+    pub(in crate::apply) fn begin_attempt(&mut self, placement: &Placement, by_host: &ByHost) {
         let epoch = AttemptEpoch(self.state.revision.get());
         let spec = Arc::clone(&self.job_mut(placement.job).spec);
         self.settle_histories(&spec);
@@ -191,15 +191,15 @@ fn check_room(state: &State, placement: &Placement) -> Result<ByHost, Rejection>
         });
     }
     let freed = Freed::default();
-    let asking = AdmissionRequest {
+    let request = AdmissionRequest {
         job,
         unit,
         allocation_basis: &placement.basis,
         tasks: &placement.tasks,
         freed: &freed,
     };
-    admission::check(state, asking)?;
-    cell_binding::check(state, asking)?;
+    admission::check(state, request)?;
+    cell_binding::check(state, request)?;
     Ok(by_host)
 }
 
@@ -310,8 +310,8 @@ fn check_hosts(state: &State, placement: &Placement) -> Result<ByHost, Rejection
     let job = state
         .job(placement.job)
         .ok_or(Rejection::UnknownJob(placement.job))?;
-    let asker = Requester::at(job, placement.unit, state.time);
-    feasibility::check(state, asker, &placement.tasks, &Freed::default())
+    let requester = Requester::at(job, placement.unit, state.time);
+    feasibility::check(state, requester, &placement.tasks, &Freed::default())
         .map_err(|unfit| infeasible(placement.job, unfit))
 }
 

@@ -28,7 +28,11 @@ pub(in crate::apply) struct RetryInPlace {
 
 impl Step<'_> {
     /// Returns an attempt's placement if its job allows one more retry in place.
-    pub(in crate::apply) fn same_place(&self, id: UnitId, attempt: &Attempt) -> Option<Placement> {
+    pub(in crate::apply) fn placement_in_place(
+        &self,
+        id: UnitId,
+        attempt: &Attempt,
+    ) -> Option<Placement> {
         let job = self.state.job(id.job)?;
         let known = job.unit(id.unit)?;
         let is_left = known.local_retries < job.spec.lifecycle.local_retries_max;
@@ -46,37 +50,37 @@ impl Step<'_> {
     /// Restarts the units that may stay in place; the others wait for placement.
     ///
     /// Their resources are free by now, but may be unfit or claimed by another unit.
-    pub(in crate::apply) fn settle_stays(&mut self) {
-        for stay in std::mem::take(&mut self.stays) {
-            match placement::check_again(self.state, &stay.again) {
-                Ok(by_host) => self.begin_again(&stay, &by_host),
+    pub(in crate::apply) fn retry_in_place(&mut self) {
+        for pending in std::mem::take(&mut self.retries_in_place) {
+            match placement::check_again(self.state, &pending.again) {
+                Ok(by_host) => self.begin_again(&pending, &by_host),
                 Err(_) => self.emit(EventKind::UnitRequeued {
-                    job: stay.again.job,
-                    unit: stay.again.unit,
-                    reason: stay.reason,
-                    not_before: stay.not_before,
+                    job: pending.again.job,
+                    unit: pending.again.unit,
+                    reason: pending.reason,
+                    not_before: pending.not_before,
                 }),
             }
         }
     }
 
-    fn begin_again(&mut self, stay: &RetryInPlace, by_host: &placement::ByHost) {
-        let Placement { job, unit, .. } = stay.again;
-        let id = stay.again.unit_id();
+    fn begin_again(&mut self, pending: &RetryInPlace, by_host: &placement::ByHost) {
+        let Placement { job, unit, .. } = pending.again;
+        let id = pending.again.unit_id();
         let time = self.state.time;
         let spec = Arc::clone(&self.job_mut(job).spec);
         let known = self.unit_mut(id);
         known.not_before = time;
         let retry = known.local_retries + 1;
-        self.state.index.delayed.remove(&(stay.not_before, id));
+        self.state.index.delayed.remove(&(pending.not_before, id));
         self.emit(EventKind::UnitRetried {
             job,
             unit,
-            epoch: stay.ended,
+            epoch: pending.ended,
             retry,
             retries_max: spec.lifecycle.local_retries_max,
         });
-        self.give(&stay.again, by_host);
+        self.begin_attempt(&pending.again, by_host);
         self.unit_mut(id).local_retries = retry;
     }
 }

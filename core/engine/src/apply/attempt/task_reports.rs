@@ -14,7 +14,7 @@ use muster_model::{evidence, limits};
 use crate::apply::Step;
 use crate::apply::attempt::stopping::grace_ms;
 use crate::apply::attempt::texts::describe;
-use crate::apply::attempt::verdict::infrastructure_took;
+use crate::apply::attempt::verdict::was_lost_to_infrastructure;
 use crate::state::{Answer, Attempt, State, TaskRun};
 
 impl Step<'_> {
@@ -85,11 +85,11 @@ impl Step<'_> {
         let run = &attempt.tasks[position];
         // A task stopped before it started decides nothing; the stop order does.
         let never_began = stop.is_some() && could_not_start(run);
-        let was_taken = had_begun && infrastructure_took(run);
+        let was_lost = had_begun && was_lost_to_infrastructure(run);
         if run.phase.is_terminal()
             && !ended_well(&spec, stop.as_ref(), run)
             && !never_began
-            && (decides(run, attempt) || was_taken && is_only_felt(&spec, attempt))
+            && (decides(run, attempt) || was_lost && may_be_consequence(&spec, attempt))
         {
             attempt.decisive = Some(report.task);
         }
@@ -136,8 +136,8 @@ impl Step<'_> {
                 || StopCause::new(stop_reason(run.phase), describe(&run, &self.state.hosts)),
                 |order| order.cause(),
             );
-            let asks_again = exit_code(&run) == Some(EXIT_RUN_AGAIN);
-            let grace_ms = if asks_again {
+            let requests_restart = exit_code(&run) == Some(EXIT_RUN_AGAIN);
+            let grace_ms = if requests_restart {
                 spec.stop_grace_ms
             } else {
                 grace_ms(&spec, &cause.reason)
@@ -276,7 +276,7 @@ fn own_end(run: &TaskRun) -> Option<&Exit> {
 
 /// Whether the deciding task may have failed only because another one was lost: peers of a dead process often
 /// report first. An exit named by the job's rules is intentional.
-fn is_only_felt(spec: &JobSpec, attempt: &Attempt) -> bool {
+fn may_be_consequence(spec: &JobSpec, attempt: &Attempt) -> bool {
     let known = attempt.decisive.and_then(|task| attempt.run_of(task));
     known.and_then(own_end).is_some_and(|exit| {
         spec.lifecycle.meaning(exit).is_none() && evidence::may_follow_a_loss(&exit.evidence)

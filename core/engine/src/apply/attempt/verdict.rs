@@ -179,7 +179,7 @@ fn judge_decisive(
     let hosts = circumstances.hosts;
     let stop = attempt.stop.as_ref();
     let is_loss = stop.is_some_and(|order| order.reason == StopReason::MemberLost);
-    if is_loss || infrastructure_took(run) {
+    if is_loss || was_lost_to_infrastructure(run) {
         return infrastructure(describe(run, hosts), delay_ms);
     }
     if could_not_start(run) {
@@ -403,7 +403,7 @@ const fn infrastructure(detail: String, delay_ms: u64) -> Verdict {
 }
 
 /// Whether a task was ended by the infrastructure: its worker lost it, or its host was out of memory.
-pub(in crate::apply) fn infrastructure_took(run: &TaskRun) -> bool {
+pub(in crate::apply) fn was_lost_to_infrastructure(run: &TaskRun) -> bool {
     run.exit.as_ref().is_none_or(Exit::was_host_out_of_memory)
 }
 

@@ -56,7 +56,7 @@ impl Step<'_> {
         let policy = job.spec.lifecycle.checkpoints;
         let forgotten = self.edit_attempt(id, |known| {
             known.checkpoints.push(checkpoint);
-            end_row_of_swaps(known);
+            reset_consecutive_swaps(known);
             let forgotten = policy.map(|policy| retention::retain(known, policy));
             if known.checkpoints.len() > limits::CHECKPOINTS_PER_JOB_MAX {
                 known.checkpoints.remove(0);
@@ -72,7 +72,7 @@ impl Step<'_> {
             size_bytes: commit.size_bytes,
         });
         self.emit_forgotten_checkpoints(id, forgotten);
-        self.leave_what_drains(id);
+        self.leave_draining_components(id);
         Ok(Answer::Done)
     }
 
@@ -161,12 +161,12 @@ impl Step<'_> {
 }
 
 /// Resets the consecutive swaps: a gang that saved something newer makes progress.
-fn end_row_of_swaps(unit: &mut Unit) {
-    let has_row = unit.attempt.as_deref().is_some_and(|attempt| {
+fn reset_consecutive_swaps(unit: &mut Unit) {
+    let has_swaps = unit.attempt.as_deref().is_some_and(|attempt| {
         let membership = attempt.membership.as_deref();
         membership.is_some_and(|membership| membership.swaps_in_a_row > 0)
     });
-    if let Some(attempt) = unit.attempt.as_mut().filter(|_| has_row)
+    if let Some(attempt) = unit.attempt.as_mut().filter(|_| has_swaps)
         && let Some(membership) = &mut Arc::make_mut(attempt).membership
     {
         membership.swaps_in_a_row = 0;

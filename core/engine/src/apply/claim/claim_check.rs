@@ -27,13 +27,13 @@ pub fn check_claim(state: &State, claiming: &ClaimSpec) -> Result<BTreeSet<HostI
     };
     check_numbers(state, claiming, job).map_err(refuse)?;
     let freed = freed(state, claiming);
-    let asker = Requester::for_claim(job, unit, claiming.expected_at, state.time);
-    let by_host = feasibility::check(state, asker, &claiming.tasks, &freed)
+    let requester = Requester::for_claim(job, unit, claiming.expected_at, state.time);
+    let by_host = feasibility::check(state, requester, &claiming.tasks, &freed)
         .map_err(|unfit| infeasible(id, unfit))?;
     let hosts: BTreeSet<HostId> = by_host.into_keys().collect();
     check_rights(state, claiming, job).map_err(refuse)?;
     check_admission(state, claiming, job, &freed)?;
-    cell_binding::check(state, asking(claiming, job, &freed))?;
+    cell_binding::check(state, admission_request(claiming, job, &freed))?;
     moves::check_moves(state, claiming, &hosts, &freed)?;
     Ok(hosts)
 }
@@ -191,8 +191,8 @@ fn is_needed(state: &State, claiming: &ClaimSpec, victim: UnitId) -> bool {
     };
     let mut freed = freed(state, claiming);
     freed.attempts.remove(&victim);
-    let asker = Requester::for_claim(job, claiming.unit, claiming.expected_at, state.time);
-    feasibility::check(state, asker, &claiming.tasks, &freed).is_err()
+    let requester = Requester::for_claim(job, claiming.unit, claiming.expected_at, state.time);
+    feasibility::check(state, requester, &claiming.tasks, &freed).is_err()
         || check_admission(state, claiming, job, &freed).is_err()
 }
 
@@ -210,11 +210,15 @@ fn check_admission(
         let keys = stopping.flat_map(|(_, keys)| keys);
         later.attempts.extend(keys.map(AttemptKey::unit_id));
     }
-    admission::check(state, asking(claiming, job, &later))
+    admission::check(state, admission_request(claiming, job, &later))
 }
 
 /// Returns the request of a claim, with what counts as free for it.
-fn asking<'a>(claiming: &'a ClaimSpec, job: &'a Job, freed: &'a Freed) -> AdmissionRequest<'a> {
+fn admission_request<'a>(
+    claiming: &'a ClaimSpec,
+    job: &'a Job,
+    freed: &'a Freed,
+) -> AdmissionRequest<'a> {
     AdmissionRequest {
         job,
         unit: claiming.unit,

@@ -16,7 +16,7 @@ impl Step<'_> {
         let requests = &mut self.state.requests;
         let mut count = requests.prune(answers_before, limits::PRUNED_PER_COMMAND_MAX);
         for _ in 0..limits::PRUNED_PER_COMMAND_MAX {
-            let Some((finished_at, job)) = self.outlived_job() else {
+            let Some((finished_at, job)) = self.expired_job() else {
                 break;
             };
             self.forget_job(finished_at, job);
@@ -25,7 +25,7 @@ impl Step<'_> {
         Answer::Count(count as u64)
     }
 
-    fn outlived_job(&self) -> Option<(TimeMs, JobId)> {
+    fn expired_job(&self) -> Option<(TimeMs, JobId)> {
         let finished = &self.state.index.finished;
         let oldest = *finished.get_min()?;
         let too_old = self.state.time.since(oldest.0) > limits::FINISHED_JOB_KEPT_MS;

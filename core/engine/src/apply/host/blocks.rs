@@ -31,7 +31,8 @@ impl Step<'_> {
         &mut self,
         request: RequestKey,
         target: &BlockTarget,
-        (block, spares_last): (&Block, bool),
+        block: &Block,
+        spares_last: bool,
     ) -> Result<Answer, Rejection> {
         check_texts(block)?;
         self.once(request, |step| {
@@ -44,7 +45,7 @@ impl Step<'_> {
             if block.planned.is_some() {
                 step.plan_block(place, block)?;
             } else {
-                step.put_block(place, block);
+                step.begin_block(place, block);
             }
             Ok(Answer::Done)
         })
@@ -66,7 +67,7 @@ impl Step<'_> {
     }
 
     /// Applies a block now.
-    fn put_block(&mut self, place: BlockPlace, block: Block) {
+    fn begin_block(&mut self, place: BlockPlace, block: Block) {
         let block = Block {
             since: self.state.time,
             ..block
@@ -130,7 +131,7 @@ impl Step<'_> {
                 _ => None,
             };
         }
-        self.put_block(place, block);
+        self.begin_block(place, block);
     }
 
     fn cancel_planned(&mut self, place: BlockPlace, author: &str) -> Result<(), Rejection> {
@@ -154,7 +155,8 @@ impl Step<'_> {
         &mut self,
         request: RequestKey,
         target: &BlockTarget,
-        (author, planned): (&str, bool),
+        author: &str,
+        planned: bool,
     ) -> Result<Answer, Rejection> {
         require_author(author)?;
         self.once(request, |step| {
@@ -167,7 +169,7 @@ impl Step<'_> {
                 return Err(Rejection::NotBlocked(target.to_string()));
             }
             step.set_block(place, None);
-            step.admin_gives_back(place, author);
+            step.record_admin_unblock(place, author);
             step.emit(EventKind::Unblocked {
                 target: target.clone(),
                 author: author.to_owned(),
@@ -225,7 +227,7 @@ impl Step<'_> {
         self.apply_admin_change(&component, change);
     }
 
-    fn admin_gives_back(&mut self, place: BlockPlace, author: &str) {
+    fn record_admin_unblock(&mut self, place: BlockPlace, author: &str) {
         let component = self.component_at(place);
         let change = Change {
             event: component::Event::AdminUnblock,

@@ -19,10 +19,10 @@ impl Step<'_> {
             .state
             .host(id)
             .ok_or_else(|| Rejection::UnknownHost(id.to_string()))?;
-        let was_there = host.health == HostHealth::Up;
+        let was_up = host.health == HostHealth::Up;
         if host.health != health {
             self.change_host_health(id, health, one_way && health != HostHealth::Up);
-            if was_there {
+            if was_up {
                 self.note_silence(id);
             }
         }

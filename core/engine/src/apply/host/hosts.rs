@@ -44,8 +44,10 @@ impl Step<'_> {
         }
         self.check_gpus(known, registration)?;
         let id = known.unwrap_or_else(|| self.add_host(registration));
-        let has_booted =
-            { self.state.host(id) }.is_some_and(|host| host.boot_id != registration.boot_id);
+        let has_booted = self
+            .state
+            .host(id)
+            .is_some_and(|host| host.boot_id != registration.boot_id);
         self.update_host(id, known.is_none(), registration);
         if has_booted {
             self.note_reboot(id);
@@ -162,8 +164,8 @@ impl Step<'_> {
         self.count_usage(&revalued, false);
         let reported_before = self.reported_location(id);
         let uuids = |gpus: &[Gpu]| gpus.iter().map(|gpu| gpu.uuid).collect::<Vec<_>>();
-        let (news, returned) = self.edit_host(id, |host| {
-            let news = uuids(&host.gpus) != uuids(&gpus)
+        let (has_changed, returned) = self.edit_host(id, |host| {
+            let has_changed = uuids(&host.gpus) != uuids(&gpus)
                 || host.incarnation != registration.incarnation
                 || host.boot_id != registration.boot_id;
             let returned = host.health != HostHealth::Up;
@@ -175,12 +177,12 @@ impl Step<'_> {
             host.reported_topology = place_of(host, &gpus, registration);
             host.gpus = gpus;
             describe(host, registration);
-            (news, returned)
+            (has_changed, returned)
         });
         self.count_usage(&revalued, true);
         self.refresh_limits(id);
         self.update_location(id, &reported_before);
-        self.announce(id, registration, news || new, returned && !new);
+        self.emit_registration(id, registration, has_changed || new, returned && !new);
         for (uuid, health) in changed {
             self.emit(EventKind::GpuHealthChanged {
                 gpu: uuid,
@@ -227,14 +229,14 @@ impl Step<'_> {
         }
     }
 
-    fn announce(
+    fn emit_registration(
         &mut self,
         host: HostId,
         registration: &HostRegistration,
-        news: bool,
+        has_changed: bool,
         returned: bool,
     ) {
-        if news {
+        if has_changed {
             self.emit(EventKind::HostRegistered {
                 host,
                 name: registration.name.clone(),

@@ -34,22 +34,22 @@ impl AdmissionRequest<'_> {
 /// Checks that its queue permits the unit's allocation basis and that no queue or user exceeds a limit.
 pub(in crate::apply) fn check(
     state: &State,
-    asking: AdmissionRequest<'_>,
+    request: AdmissionRequest<'_>,
 ) -> Result<(), Rejection> {
-    let queue = state.queues.get(asking.job.spec.queue.as_str());
+    let queue = state.queues.get(request.job.spec.queue.as_str());
     let queue = queue.expect("jobs are in queues that exist");
-    check_basis(queue, asking)?;
+    check_basis(queue, request)?;
     let is_free = |queue: &str| {
         let known = state.queues.get(queue);
-        known.is_none_or(|queue| is_unlimited(&queue.config, asking.allocation_basis))
+        known.is_none_or(|queue| is_unlimited(&queue.config, request.allocation_basis))
     };
-    if within(&asking.job.spec.queue).all(is_free) {
+    if within(&request.job.spec.queue).all(is_free) {
         return Ok(());
     }
-    let added = amounts_of(&state.hosts, &asking.job.spec, asking.tasks);
-    for name in within(&asking.job.spec.queue) {
+    let added = amounts_of(&state.hosts, &request.job.spec, request.tasks);
+    for name in within(&request.job.spec.queue) {
         if let Some(queue) = state.queues.get(name) {
-            check_queue(state, queue, asking, &added)?;
+            check_queue(state, queue, request, &added)?;
         }
     }
     Ok(())
@@ -62,12 +62,12 @@ fn is_unlimited(config: &QueueConfig, allocation_basis: &AllocationBasis) -> boo
     config.limit == no_limits && config.user_limit == no_limits && borrows
 }
 
-fn check_basis(queue: &Queue, asking: AdmissionRequest<'_>) -> Result<(), Rejection> {
+fn check_basis(queue: &Queue, request: AdmissionRequest<'_>) -> Result<(), Rejection> {
     let detail = basis_mismatch(
         queue,
-        &asking.job.spec,
-        asking.allocation_basis,
-        asking.tasks,
+        &request.job.spec,
+        request.allocation_basis,
+        request.tasks,
     );
     detail.map_or(Ok(()), |detail| {
         Err(Rejection::CellsUnsafe {
@@ -107,12 +107,12 @@ pub fn basis_mismatch(
 fn check_queue(
     state: &State,
     queue: &Queue,
-    asking: AdmissionRequest<'_>,
+    request: AdmissionRequest<'_>,
     added: &Amounts,
 ) -> Result<(), Rejection> {
     let none = Usage::default();
     let usage = state.index.usage.get(&queue.name);
-    let user = asking.job.spec.user.as_str();
+    let user = request.job.spec.user.as_str();
     let sums = [
         (
             usage.map_or(&none, |usage| &usage.total),
@@ -133,12 +133,12 @@ fn check_queue(
             user,
             opportunistic: true,
         };
-        let kept = kept(state, asking, whose, usage);
+        let kept = kept(state, request, whose, usage);
         // Fast path: almost always no limit is near.
         if kept.over(added, limits).is_none() {
             continue;
         }
-        let once = kept.without(&twice(state, asking, whose));
+        let once = kept.without(&twice(state, request, whose));
         if let Some((resource, would_have, limit)) = once.over(added, limits) {
             let who = match user {
                 Some(user) => format!("user {user} in queue {}", queue.name),
@@ -152,14 +152,14 @@ fn check_queue(
             });
         }
     }
-    if !queue.may_borrow() && *asking.allocation_basis == AllocationBasis::Share {
+    if !queue.may_borrow() && *request.allocation_basis == AllocationBasis::Share {
         let usage = usage.map_or(&none, |usage| &usage.total);
         let whose = UsageScope {
             queue: &queue.name,
             user: None,
             opportunistic: false,
         };
-        let kept = kept(state, asking, whose, usage).without(&usage.opportunistic);
+        let kept = kept(state, request, whose, usage).without(&usage.opportunistic);
         let guarantee = guaranteed(queue);
         let beyond = |kept: &Amounts| {
             let mut after = kept.clone();
@@ -169,7 +169,7 @@ fn check_queue(
         if beyond(&kept).is_none() {
             return Ok(());
         }
-        let once = kept.without(&twice(state, asking, whose));
+        let once = kept.without(&twice(state, request, whose));
         if let Some((resource, would_have, limit)) = beyond(&once) {
             return Err(Rejection::OverLimit {
                 who: format!("queue {} (borrow: false)", queue.name),
@@ -193,7 +193,7 @@ fn guaranteed(queue: &Queue) -> Amounts {
 /// unit's own claim and the resources being released for it.
 fn kept(
     state: &State,
-    asking: AdmissionRequest<'_>,
+    request: AdmissionRequest<'_>,
     whose: UsageScope<'_>,
     usage: &Usage,
 ) -> Amounts {
@@ -210,9 +210,9 @@ fn kept(
         let attempt = job.unit(id.unit)?.attempt.as_deref()?;
         Some(amounts_held(&state.hosts, &job.spec, attempt))
     };
-    let own = claim_of(&asking.unit_id());
-    let attempts = asking.freed.attempts.iter().filter_map(attempt_of);
-    let claims = asking.freed.claims.iter().filter_map(claim_of);
+    let own = claim_of(&request.unit_id());
+    let attempts = request.freed.attempts.iter().filter_map(attempt_of);
+    let claims = request.freed.claims.iter().filter_map(claim_of);
     for part in own.into_iter().chain(attempts).chain(claims) {
         kept = kept.without(&part);
     }
@@ -221,15 +221,15 @@ fn kept(
 
 /// Returns what a queue (or a user in it) both holds and claims, including the unit's request: it counts
 /// once.
-fn twice(state: &State, asking: AdmissionRequest<'_>, whose: UsageScope<'_>) -> Amounts {
-    let (own, freed) = (asking.unit_id(), asking.freed);
+fn twice(state: &State, request: AdmissionRequest<'_>, whose: UsageScope<'_>) -> Amounts {
+    let (own, freed) = (request.unit_id(), request.freed);
     let gone = ExcludedUsage {
         attempts: &|id| freed.attempts.contains(&id),
         claims: &|id| id == own || freed.claims.contains(&id),
     };
     let mut twice = counted_twice(state, whose, gone);
-    let spec = &asking.job.spec;
-    twice.add(&taken_over(state, spec, asking.tasks, whose, gone));
+    let spec = &request.job.spec;
+    twice.add(&taken_over(state, spec, request.tasks, whose, gone));
     twice
 }
 

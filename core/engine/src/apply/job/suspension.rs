@@ -21,7 +21,8 @@ impl Step<'_> {
         &mut self,
         request: RequestKey,
         id: JobId,
-        (author, reason): (&str, &str),
+        author: &str,
+        reason: &str,
     ) -> Result<Answer, Rejection> {
         check_texts(author, reason)?;
         self.once(request, |step| {
@@ -39,7 +40,8 @@ impl Step<'_> {
         &mut self,
         request: RequestKey,
         id: JobId,
-        (author, reason): (&str, &str),
+        author: &str,
+        reason: &str,
     ) -> Result<Answer, Rejection> {
         check_texts(author, reason)?;
         self.once(request, |step| {
@@ -128,7 +130,9 @@ impl Step<'_> {
     fn note_pauses(&mut self, id: JobId) {
         let now = self.state.time;
         let job = self.job_mut(id);
-        let pauses: Vec<_> = { job.units.iter() }
+        let pauses: Vec<_> = job
+            .units
+            .iter()
             .filter_map(|(unit, known)| {
                 Some((*unit, known.attempt.as_ref()?.open_pause(job, now)?))
             })

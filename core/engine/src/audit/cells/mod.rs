@@ -11,7 +11,7 @@ use muster_model::command::AllocationBasis;
 use muster_model::ids::{GpuUuid, UnitIndex};
 use muster_model::quota::{CellQuota, Guarantee};
 use muster_model::topology::CellId;
-use tree::{Cell, GpuPosition, TimeUse};
+use tree::{Cell, GpuPosition, KindKey};
 
 use crate::audit::{Report, Rule};
 use crate::state::{Job, State, Unit};
@@ -21,7 +21,7 @@ type Cells<'t, 'a> = BTreeMap<&'t CellId, &'t Cell<'a>>;
 /// Bound cells with their virtual clusters.
 type Bound<'a> = BTreeMap<CellId, &'a str>;
 /// Number of owed cells by kind.
-type Owed<'a> = BTreeMap<TimeUse<'a>, i64>;
+type Owed<'a> = BTreeMap<KindKey<'a>, i64>;
 
 pub(super) fn check(state: &State, report: &mut Report) {
     if quotas(state).next().is_none() {
@@ -71,7 +71,7 @@ fn quotas(state: &State) -> impl Iterator<Item = (&str, &CellQuota)> {
     })
 }
 
-fn kind_of<'a>(state: &State, quota: &'a CellQuota) -> Option<TimeUse<'a>> {
+fn kind_of<'a>(state: &State, quota: &'a CellQuota) -> Option<KindKey<'a>> {
     let level = state.topology.level(&quota.level)?;
     let gpus = usize::try_from(quota.gpus).ok()?;
     Some((usize::from(level.0), quota.gpu_model.as_str(), gpus))
@@ -194,7 +194,7 @@ fn owed<'a>(
     bound: &Bound<'_>,
     report: &mut Report,
 ) -> Owed<'a> {
-    let mut left: BTreeMap<(&str, TimeUse<'_>), i64> = BTreeMap::new();
+    let mut left: BTreeMap<(&str, KindKey<'_>), i64> = BTreeMap::new();
     for (queue, quota) in quotas(state) {
         if let Some(kind) = kind_of(state, quota) {
             *left.entry((queue, kind)).or_default() += i64::from(quota.count);
@@ -221,9 +221,9 @@ fn owed<'a>(
 
 /// Returns a kind with fewer available cells than are owed; available are free cells and parts of larger free
 /// cells that no cluster is owed.
-fn missing<'a>(roots: &[Cell<'a>], bound: &Bound<'_>, owed: Owed<'a>) -> Option<TimeUse<'a>> {
-    let mut left: BTreeMap<TimeUse<'a>, i64> = BTreeMap::new();
-    let mut splits: BTreeMap<TimeUse<'a>, Vec<BTreeMap<TimeUse<'a>, i64>>> = BTreeMap::new();
+fn missing<'a>(roots: &[Cell<'a>], bound: &Bound<'_>, owed: Owed<'a>) -> Option<KindKey<'a>> {
+    let mut left: BTreeMap<KindKey<'a>, i64> = BTreeMap::new();
+    let mut splits: BTreeMap<KindKey<'a>, Vec<BTreeMap<KindKey<'a>, i64>>> = BTreeMap::new();
     for root in roots {
         count_free(root, bound, &mut left);
         for cell in root.all() {
@@ -251,7 +251,7 @@ fn missing<'a>(roots: &[Cell<'a>], bound: &Bound<'_>, owed: Owed<'a>) -> Option<
 }
 
 /// Counts the largest cells with nothing bound in or around them.
-fn count_free<'a>(cell: &Cell<'a>, bound: &Bound<'_>, free: &mut BTreeMap<TimeUse<'a>, i64>) {
+fn count_free<'a>(cell: &Cell<'a>, bound: &Bound<'_>, free: &mut BTreeMap<KindKey<'a>, i64>) {
     if bound.contains_key(&cell.id) {
         return;
     }
@@ -270,11 +270,11 @@ fn count_free<'a>(cell: &Cell<'a>, bound: &Bound<'_>, free: &mut BTreeMap<TimeUs
 }
 
 /// Returns the minimum number of cells of each kind that a split yields, over all cells of a kind.
-fn fewest<'a>(ways: Option<&Vec<BTreeMap<TimeUse<'a>, i64>>>) -> BTreeMap<TimeUse<'a>, i64> {
+fn fewest<'a>(ways: Option<&Vec<BTreeMap<KindKey<'a>, i64>>>) -> BTreeMap<KindKey<'a>, i64> {
     let Some((first, others)) = ways.and_then(|ways| ways.split_first()) else {
         return BTreeMap::new();
     };
-    let fewest_of = |(piece, count): (&TimeUse<'a>, &i64)| {
+    let fewest_of = |(piece, count): (&KindKey<'a>, &i64)| {
         let counts = others
             .iter()
             .map(|way| way.get(piece).copied().unwrap_or(0));

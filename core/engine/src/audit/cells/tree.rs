@@ -13,7 +13,7 @@ use crate::state::State;
 pub(super) type GpuPosition = (HostId, usize);
 
 /// Properties that make cells interchangeable: level, GPU model and number of GPUs.
-pub(super) type TimeUse<'a> = (usize, &'a str, usize);
+pub(super) type KindKey<'a> = (usize, &'a str, usize);
 
 /// A cell and everything in it.
 pub(super) struct Cell<'a> {
@@ -36,7 +36,7 @@ impl<'a> Cell<'a> {
     }
 
     /// Returns its kind; `None` if it has no GPUs or several models.
-    pub(super) fn kind(&self) -> Option<TimeUse<'a>> {
+    pub(super) fn kind(&self) -> Option<KindKey<'a>> {
         let models: BTreeSet<&str> = self.gpus.values().copied().collect();
         let model = models.first().filter(|_| models.len() == 1)?;
         Some((self.level, model, self.gpus.len()))
@@ -99,7 +99,7 @@ fn host_cell<'a>(
     for (depth, gpus) in groups.collect::<Vec<_>>().into_iter().rev() {
         let is_inside = |cell: &Cell<'_>| cell.gpus.keys().all(|(_, gpu)| gpus.contains(gpu));
         let (children, others) = cells.into_iter().partition(is_inside);
-        let mask = { gpus.iter() }.fold(GpuMask::default(), |mask, position| {
+        let mask = gpus.iter().fold(GpuMask::default(), |mask, position| {
             mask.or(GpuMask::one(*position))
         });
         let level = host_level + 1 + depth;

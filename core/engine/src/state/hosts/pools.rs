@@ -77,13 +77,13 @@ impl Pools {
             *self.drivers.entry(Arc::clone(driver)).or_default() += 1;
         }
         if let Some(before) = self.hosts.insert(host.id, now) {
-            self.take_off(&before);
+            self.subtract(&before);
         }
     }
 
-    fn take_off(&mut self, before: &Contribution) {
+    fn subtract(&mut self, before: &Contribution) {
         if let Some(sum) = self.sums.get_mut(&before.pool) {
-            before.take_from(sum);
+            before.subtract_from(sum);
             if sum.hosts == 0 {
                 self.sums.remove(&before.pool);
             }
@@ -115,10 +115,16 @@ impl Pools {
     #[must_use]
     pub fn view(state: &State, host: &Host, about: &Component) -> PoolView {
         let pools = &state.index.pools;
-        let own = { pools.hosts.get(&host.id) }.expect("every host of the state is counted");
-        let sum = { pools.sums.get(&own.pool) }.expect("a pool with a host has a sum");
+        let own = pools
+            .hosts
+            .get(&host.id)
+            .expect("every host of the state is counted");
+        let sum = pools
+            .sums
+            .get(&own.pool)
+            .expect("a pool with a host has a sum");
         let mut view = *sum;
-        own.out.take_from(&mut view);
+        own.out.subtract_from(&mut view);
         OutOfPlacement::of(host, &state.health, &state.health_rules.set, Some(about))
             .add_to(&mut view);
         view.repairs_in_rack = pools.repairs_beside(state, host, own);
@@ -138,7 +144,10 @@ impl Contribution {
     fn of(host: &Host, health: &HealthState, rules: &RuleSet) -> Self {
         Self {
             pool: Arc::from(pool_of(host)),
-            driver: { host.labels.get(DRIVER_LABEL) }.map(|driver| Arc::from(driver.as_str())),
+            driver: host
+                .labels
+                .get(DRIVER_LABEL)
+                .map(|driver| Arc::from(driver.as_str())),
             gpus: size(host.gpus.len()),
             is_in_service: host.accepts_work(),
             is_in_repair: health.phase(&Component::Host(host.id)) == Phase::Repairing,
@@ -154,12 +163,12 @@ impl Contribution {
         self.out.add_to(sum);
     }
 
-    fn take_from(&self, sum: &mut PoolView) {
+    fn subtract_from(&self, sum: &mut PoolView) {
         sum.hosts -= 1;
         sum.gpus -= self.gpus;
         sum.hosts_in_service -= u32::from(self.is_in_service);
         sum.repairs -= u32::from(self.is_in_repair);
-        self.out.take_from(sum);
+        self.out.subtract_from(sum);
     }
 }
 
@@ -203,7 +212,7 @@ impl OutOfPlacement {
         sum.gpus_blocked_hard += self.hard;
     }
 
-    const fn take_from(self, sum: &mut PoolView) {
+    const fn subtract_from(self, sum: &mut PoolView) {
         sum.gpus_blocked_soft -= self.soft;
         sum.gpus_blocked_hard -= self.hard;
     }

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_that_are_seen_count_more_and_more() {
+    fn observed_failures_outweigh_the_prior_as_host_time_grows() {
         let quiet = Reliability {
             host_ms: 100 * PRIOR_HOST_MS,
             failures: 0,
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_advice_has_bounds() {
+    fn the_suggested_checkpoint_interval_is_bounded() {
         assert_eq!(interval_ms(3_600_000, u64::MAX), ADVICE_MS_MAX);
         assert_eq!(interval_ms(60_000, 10_000), 10_000);
         assert_eq!(interval_ms(0, 0), 1);

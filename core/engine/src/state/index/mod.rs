@@ -44,7 +44,7 @@ pub struct TasksOnHost {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
     /// Jobs with waiting units that wait for no other job and are not suspended, by waiting class
-    /// ([`Line::of`]), in order.
+    /// ([`WaitingClass::of`]), in order.
     pub waiting: OrdMap<WaitingClass, OrdSet<WaitingKey>>,
     /// Total resources of all registered hosts, regardless of their state.
     pub totals: Totals,
@@ -145,7 +145,10 @@ impl HostEntries {
         if host.accepts_work() {
             entries.count_free(host);
         }
-        let unfit = { host.gpus.iter() }.filter(|gpu| gpu.health != GpuHealth::Healthy);
+        let unfit = host
+            .gpus
+            .iter()
+            .filter(|gpu| gpu.health != GpuHealth::Healthy);
         entries.unfit_gpus = u32::try_from(unfit.count()).unwrap_or(u32::MAX);
         entries.claims = host
             .claims
@@ -297,25 +300,25 @@ impl Index {
 
     /// Adds a job that has waiting units.
     pub(crate) fn add_waiting(&mut self, queues: &Queues, job: &Job) {
-        let (line, key) = WaitingClass::of(queues, job);
-        self.waiting.entry(line).or_default().insert(key);
+        let (class, key) = WaitingClass::of(queues, job);
+        self.waiting.entry(class).or_default().insert(key);
     }
 
     /// Removes a job that has no waiting units any more.
     pub(crate) fn remove_waiting(&mut self, queues: &Queues, job: &Job) {
-        let (line, key) = WaitingClass::of(queues, job);
-        if let Some(jobs) = self.waiting.get_mut(&line) {
+        let (class, key) = WaitingClass::of(queues, job);
+        if let Some(jobs) = self.waiting.get_mut(&class) {
             jobs.remove(&key);
             if jobs.is_empty() {
-                self.waiting.remove(&line);
+                self.waiting.remove(&class);
             }
         }
     }
 
     /// Sorts all waiting jobs into classes again, after the queue configuration changed.
     pub(crate) fn reclassify_waiting(&mut self, queues: &Queues, jobs: &OrdMap<JobId, Arc<Job>>) {
-        let lines = std::mem::take(&mut self.waiting);
-        for (_, job) in lines.values().flatten() {
+        let waiting = std::mem::take(&mut self.waiting);
+        for (_, job) in waiting.values().flatten() {
             if let Some(job) = jobs.get(job) {
                 self.add_waiting(queues, job);
             }

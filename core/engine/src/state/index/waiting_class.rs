@@ -34,7 +34,7 @@ impl WaitingClass {
         let queue = queues.get(name);
         let order = queue.map_or_else(QueueOrder::default, |queue| queue.config.order);
         let separates_users = order == QueueOrder::Fair || limits_users(queues, name);
-        let line = Self {
+        let class = Self {
             queue: queue.map_or_else(|| Arc::from(name), |queue| Arc::clone(&queue.name)),
             user: separates_users.then(|| Arc::from(job.spec.user.as_str())),
             shape: PlacementClass::of(job),
@@ -43,7 +43,7 @@ impl WaitingClass {
             QueueOrder::Fifo => 0,
             QueueOrder::Priority | QueueOrder::Fair => job.spec.priority,
         };
-        (line, (Reverse(priority), job.id))
+        (class, (Reverse(priority), job.id))
     }
 }
 

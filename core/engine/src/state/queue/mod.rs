@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_step_or_many_come_to_the_same() {
+    fn the_decay_does_not_depend_on_the_number_of_steps() {
         let half_life_ms = 86_400_000;
         let whole = History::default().at(TimeMs(7_200_000), 8, half_life_ms);
         let mut stepped = History::default();

@@ -47,7 +47,7 @@ impl Runner {
 
     /// `add_join_token ID [ttl=MS] [uses=N] [hosts=PATTERN] [token=BYTE]`, `revoke_join_token ID`, both with
     /// `[by=AUTHOR]`; `use_join_token ID HOST [token=BYTE]`.
-    pub(crate) fn joining(&mut self, word: &str, args: &mut Args<'_>) -> Result<Command> {
+    pub(crate) fn join_token(&mut self, word: &str, args: &mut Args<'_>) -> Result<Command> {
         let request = self.request(args)?;
         let id: String = args.positional()?;
         let hash = |byte: u8| TokenHash([byte; 32]);

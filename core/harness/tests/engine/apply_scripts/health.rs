@@ -59,7 +59,7 @@ impl Runner {
 
     /// `health_rules [TEXT]`, without a text the shipped ones; `ship_rules VERSION [FIRST_WAIT_S]`;
     /// `reset_breaker POOL`; `drain_lemon HOST`; `restarted HOST RULE [worked=]`; `health_tick`.
-    pub(crate) fn health_word(
+    pub(crate) fn health_command(
         &mut self,
         name: &str,
         args: &mut Args<'_>,
@@ -98,7 +98,7 @@ impl Runner {
             "restarted" => {
                 let (host, rule) = (HostId(args.positional()?), args.positional()?);
                 let orders = self.cluster.state.health.orders(host, std::iter::empty());
-                let since = { orders.into_iter() }.find(|order| order.rule == rule);
+                let since = orders.into_iter().find(|order| order.rule == rule);
                 HealthCommand::Restarted {
                     leader,
                     host,
@@ -122,7 +122,7 @@ impl Runner {
             let _ = write!(
                 text,
                 "{} {} strikes={strikes} ready in {ready_ms} ms",
-                called(component),
+                display_name(component),
                 condition.phase
             );
             for held in &condition.holds {
@@ -139,7 +139,7 @@ impl Runner {
         for host in state.hosts.values() {
             let gpus = host.gpus.iter().map(|gpu| gpu.uuid);
             for order in state.health.orders(host.id, gpus) {
-                let place = called(&order.component);
+                let place = display_name(&order.component);
                 let _ = writeln!(text, "  host {} is to {} {place}", host.id, order.action);
             }
         }
@@ -161,7 +161,7 @@ fn component(text: &str) -> Result<Component> {
 }
 
 /// Name of a component in scripts.
-pub(crate) fn called(component: &Component) -> String {
+pub(crate) fn display_name(component: &Component) -> String {
     match component {
         Component::Gpu(uuid) => format!("gpu {}/{}", uuid.0 / 1_000, uuid.0 % 1_000),
         other => other.to_string(),

@@ -29,7 +29,7 @@ use muster_model::ids::{
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
 
-use crate::apply_scripts::scheduling::{allocation_basis, ask};
+use crate::apply_scripts::scheduling::{allocation_basis, scheduling_keys};
 use crate::apply_scripts::show::Show;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -146,9 +146,11 @@ impl Runner {
             "found" => self.found(args, leader),
             "work" => self.work(args, leader),
             "health_rules" | "ship_rules" | "reset_breaker" | "drain_lemon" | "restarted"
-            | "health_tick" => self.health_word(name, args, leader),
+            | "health_tick" => self.health_command(name, args, leader),
             "add_user" | "remove_user" | "rotate_token" => self.access(name, args),
-            "add_join_token" | "revoke_join_token" | "use_join_token" => self.joining(name, args),
+            "add_join_token" | "revoke_join_token" | "use_join_token" => {
+                self.join_token(name, args)
+            }
             "prune" => Ok(Command::Prune { leader }),
             other => Err(format!("no command `{other}`").into()),
         }
@@ -240,7 +242,7 @@ impl Runner {
         spec.queue = args.key_or("queue", spec.queue)?;
         spec.retry.retries_max = args.key_or("retries", 1)?;
         spec.retry.backoff_ms = args.key_or("backoff", spec.retry.backoff_ms)?;
-        ask(args, &mut spec)?;
+        scheduling_keys(args, &mut spec)?;
         self.live(args, &mut spec)?;
         let group = &mut spec.groups[0];
         group.tasks_per_host_max = args.key("per_host")?;

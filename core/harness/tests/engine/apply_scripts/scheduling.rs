@@ -167,7 +167,7 @@ impl Runner {
 
 /// Scheduling settings of a job: `user=`, `opportunistic=`, `lazy=`, `run_time=`, `assembly=`, `count_min=`,
 /// `pinned=`.
-pub(crate) fn ask(args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
+pub(crate) fn scheduling_keys(args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
     spec.user = args.key_or("user", spec.user.clone())?;
     let scheduling = &mut spec.scheduling;
     scheduling.opportunistic = args.key_or("opportunistic", false)?;

@@ -9,7 +9,7 @@ use muster_model::host::Host;
 use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
 use muster_model::time::TimeMs;
 
-use crate::apply_scripts::health::called;
+use crate::apply_scripts::health::display_name;
 
 /// Shows values with times relative to the start of the script.
 pub(crate) struct Show {
@@ -77,7 +77,7 @@ impl Show {
                 ..
             } => format!(
                 "{}: {from} -> {to} by {rule:?}: {evidence}",
-                called(component)
+                display_name(component)
             ),
             E::HealthNoted {
                 note,
@@ -291,8 +291,8 @@ impl Show {
                         let measures: Vec<&str> =
                             attribution.measures.iter().map(|it| it.word()).collect();
                         let component = attribution.component.as_ref();
-                        let component =
-                            component.map_or_else(String::new, |it| format!(" {}", called(it)));
+                        let component = component
+                            .map_or_else(String::new, |it| format!(" {}", display_name(it)));
                         format!(
                             "\n    blamed on {}{component} by {}, {} charged: {}",
                             attribution.class,

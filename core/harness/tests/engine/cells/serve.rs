@@ -277,7 +277,7 @@ fn two_sockets_of_one_host_run_a_task_of_eight() {
 }
 
 #[test]
-fn a_pinned_cell_serves_only_jobs_that_ask_for_it() {
+fn a_pinned_cell_serves_only_jobs_that_request_it() {
     let cluster = configured(&[(
         "a",
         vec![

@@ -139,7 +139,7 @@ fn least(cluster: &Cluster, asks: JobId) -> Option<(u64, u64)> {
 }
 
 #[test]
-fn no_set_of_victims_that_would_do_loses_less() {
+fn no_other_sufficient_set_of_victims_loses_less_work() {
     let (mut claimed, mut chosen) = (0, 0);
     for case in 0..CASES {
         let mut draw = Draw(case);
@@ -198,7 +198,7 @@ fn is_victim_beside(signal: &str) -> bool {
 }
 
 #[test]
-fn whose_task_cannot_be_killed_is_not_stopped_for_a_virtual_cluster() {
+fn an_attempt_with_an_unkillable_task_is_not_preempted_for_a_virtual_cluster() {
     assert!(is_victim_beside("xid-48"));
     assert!(!is_victim_beside(GpuHealth::TASK_STUCK));
 }

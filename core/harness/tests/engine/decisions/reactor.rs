@@ -77,7 +77,7 @@ pub(crate) enum Command {
         #[arg(key)]
         epoch: Option<u64>,
         #[arg(key, many, optional)]
-        told: BTreeMap<String, String>,
+        entries: BTreeMap<String, String>,
     },
     /// Plans and places waiting units.
     Plan,
@@ -102,7 +102,7 @@ pub(crate) struct ReactorRunner {
     reactor: Reactor,
     now: MonotonicMs,
     wake_at: Option<MonotonicMs>,
-    beating: BTreeMap<HostId, Link>,
+    links: BTreeMap<HostId, Link>,
     pace_ms: u64,
     loses_proposals: bool,
 }
@@ -126,7 +126,7 @@ impl Default for ReactorRunner {
             named,
             now,
             wake_at: Some(now),
-            beating: BTreeMap::new(),
+            links: BTreeMap::new(),
             pace_ms: Timings::default().heartbeat_ms,
             loses_proposals: false,
         }
@@ -177,7 +177,7 @@ impl goldenscript::Runner for ReactorRunner {
             Command::Lead { forget } => self.lead(*forget),
             Command::Leaderless { span_ms } => {
                 self.advance(self.now.after(*span_ms));
-                for link in self.beating.values_mut() {
+                for link in self.links.values_mut() {
                     link.next_at = self.now.after(FIND_LEADER_MS);
                 }
             }
@@ -185,16 +185,16 @@ impl goldenscript::Runner for ReactorRunner {
             Command::OneWay { hosts } => self.link(hosts, false)?,
             Command::Silent { hosts } => {
                 for host in hosts {
-                    self.beating.remove(&self.named.host(host)?);
+                    self.links.remove(&self.named.host(host)?);
                 }
             }
             Command::Report {
                 host,
                 at,
                 epoch,
-                told,
+                entries,
             } => {
-                let status = self.status(told, epoch.map(AttemptEpoch))?;
+                let status = self.status(entries, epoch.map(AttemptEpoch))?;
                 let at = at.map_or(self.named.state().revision, Revision);
                 self.heartbeat(self.named.host(host)?, Some(status), at, &mut text);
             }
@@ -273,7 +273,7 @@ impl ReactorRunner {
         for host in hosts {
             let host = self.named.host(host)?;
             let now = self.now;
-            let link = self.beating.entry(host).or_insert(Link {
+            let link = self.links.entry(host).or_insert(Link {
                 sequence: 0,
                 acknowledged: 0,
                 answered,
@@ -289,7 +289,7 @@ impl ReactorRunner {
         let end = self.now.after(span_ms);
         loop {
             let heartbeat = self
-                .beating
+                .links
                 .iter()
                 .map(|(host, link)| (link.next_at, Some(*host)));
             let tick = self.wake_at.map(|at| (at.max(self.now), None));
@@ -321,7 +321,7 @@ impl ReactorRunner {
         text: &mut String,
     ) {
         let now = self.now;
-        let link = self.beating.entry(host).or_insert(Link {
+        let link = self.links.entry(host).or_insert(Link {
             sequence: 0,
             acknowledged: 0,
             answered: true,
@@ -354,7 +354,7 @@ impl ReactorRunner {
         let state = &self.named.cluster.state;
         let period_ms = self.reactor.period_ms(state, host, self.pace_ms);
         self.reactor.record_period(host, sequence, period_ms);
-        let Some(link) = self.beating.get_mut(&host) else {
+        let Some(link) = self.links.get_mut(&host) else {
             return;
         };
         if link.answered && link.period_ms != period_ms {

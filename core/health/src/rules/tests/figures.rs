@@ -34,14 +34,14 @@ fn the_shipped_file_has_the_expected_figures() {
         reboots_max,
         reboots_span_ms,
         ..
-    } = set.patience;
+    } = set.recovery_limits;
     assert_eq!((repairs_max, repairs_span_ms), (5, 7 * DAY_MS));
     assert_eq!((reboots_max, reboots_span_ms), (2, 3 * DAY_MS));
 }
 
 /// Also in the form of older files: without a span, the default applies.
 #[test]
-fn a_figure_may_be_another_one() {
+fn a_site_may_change_the_figures_of_a_rule() {
     let of = |id: &str, from: &str, to: &str| RuleSet::edited(id, from, to).often(id);
     let bursts = "bursts >= 1, 5 in 24h";
     assert_eq!(
@@ -57,23 +57,23 @@ fn a_figure_may_be_another_one() {
     let score = RuleSet::edited(LEMON, "score_milli >= 3000", "score_milli > 4500");
     assert_eq!(score.lemon_milli(), 4_501);
     let repairs = |from: &str, to: &str| {
-        let patience = RuleSet::edited(REMEDIATIONS, from, to).patience;
-        (patience.repairs_max, patience.repairs_span_ms)
+        let recovery_limits = RuleSet::edited(REMEDIATIONS, from, to).recovery_limits;
+        (recovery_limits.repairs_max, recovery_limits.repairs_span_ms)
     };
     assert_eq!(repairs("5 in 7d", "3 in 2d"), (3, 2 * DAY_MS));
     assert_eq!(repairs("\"enforce\"", "\"observe\"").0, u32::MAX);
     let text = RuleSet::SHIPPED_TEXT
         .replace("reboots_max = 2", "reboots_max = 4")
         .replace("reboots_span_s = 259200", "reboots_span_s = 60");
-    let patience = RuleSet::parse(&text).expect("it parses").patience;
+    let recovery_limits = RuleSet::parse(&text).expect("it parses").recovery_limits;
     assert_eq!(
-        (patience.reboots_max, patience.reboots_span_ms),
+        (recovery_limits.reboots_max, recovery_limits.reboots_span_ms),
         (4, 60 * SECOND_MS)
     );
 }
 
 #[test]
-fn what_the_state_cannot_count_is_refused_with_the_way_out() {
+fn conditions_that_the_state_cannot_count_are_rejected_with_a_suggestion() {
     for (id, from, to, message) in [
         (
             XID_REPEAT,
@@ -155,7 +155,7 @@ fn what_the_state_cannot_count_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn the_rails_are_the_files() {
+fn the_file_sets_the_guard_rails() {
     let of = |from: &str, to: &str| {
         RuleSet::parse(&RuleSet::edited_text("rails", from, to)).map(|set| set.rails)
     };

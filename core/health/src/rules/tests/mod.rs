@@ -218,7 +218,7 @@ fn mistake(text: &str) -> String {
 }
 
 #[test]
-fn what_codes_mean_is_part_of_the_file_and_its_mistakes_are_named() {
+fn error_code_tables_are_part_of_the_rule_file_and_their_mistakes_are_named() {
     let whole = |codes: &str| format!("format = 1\n[codes]\n{codes}");
     let row = "\"79 fatal hw kill reboot host infra - - gone\"";
     let lists = |xids: &str| whole(&format!("xids = [{xids}]\nsxids = []\nlinks = []\n"));
@@ -254,7 +254,7 @@ fn what_codes_mean_is_part_of_the_file_and_its_mistakes_are_named() {
 /// Clusters adopt another file only under another version: raise `SHIPPED_VERSION` with the first change
 /// after a release, and write the new sum here.
 #[test]
-fn another_file_that_ships_is_another_version() {
+fn a_changed_shipped_file_needs_a_new_version() {
     let sum = xxhash_rust::xxh3::xxh3_64(RuleSet::SHIPPED_TEXT.as_bytes());
     assert_eq!(
         (RuleSet::SHIPPED_VERSION, sum),
@@ -583,8 +583,8 @@ fn a_dry_run_counts_occurrences_over_the_history() {
 fn the_shipped_rules_may_have_other_spans() {
     let short = RuleSet::parse(&RuleSet::shipped_text_with(3, 5)).expect("it parses");
     let spans = (
-        short.patience.first_wait_ms,
-        short.patience.first_probation_ms,
+        short.recovery_limits.first_wait_ms,
+        short.recovery_limits.first_probation_ms,
     );
     assert_eq!(spans, (3_000, 5_000));
     let shipped = shipped();

@@ -83,7 +83,7 @@ fn fleet(site: &mut Site) -> TimeMs {
 }
 
 #[test]
-fn a_lemon_is_one_from_the_score_of_its_rule_on() {
+fn a_host_is_a_lemon_from_the_score_in_the_rule_on() {
     let play = |from: &str, to: &str| {
         let mut site = site("lemon", from, to);
         let now = fleet(&mut site);

@@ -322,7 +322,7 @@ fn a_fault_blocks_only_the_faulty_component() {
 
 /// A service is restarted once per finding, on few hosts at a time, and running tasks continue.
 #[test]
-fn services_are_started_again_on_few_hosts_at_a_time() {
+fn services_are_restarted_on_few_hosts_at_a_time() {
     let mut site = Site::new();
     let fails = |site: &mut Site, of| {
         site.reading("fabric_manager", host(of), Severity::Fatal, u64::from(of))
@@ -386,7 +386,7 @@ fn services_are_started_again_on_few_hosts_at_a_time() {
 /// Services of a host that an admin holds are not restarted meanwhile, but once the admin's block has
 /// expired.
 #[test]
-fn services_are_started_again_once_an_admins_time_is_over() {
+fn services_are_restarted_once_an_admins_block_has_expired() {
     let mut site = Site::new();
     let block = admin(Event::AdminBlock, "cabling", 0, Some(HOUR_MS));
     site.health.admin(&host(1), block);
@@ -415,7 +415,7 @@ fn after_five_repairs_in_a_week_only_an_operator_unblocks() {
 
 /// A wrong clock costs no strike; if most are wrong, it is the leader's own, and no host is restricted.
 #[test]
-fn most_clocks_are_not_wrong_at_once() {
+fn clock_skew_of_most_hosts_at_once_restricts_none() {
     let mut site = Site::new();
     for of in 1..=50 {
         let output = site.reading("clock_skew", host(of), Severity::Fatal, 0);
@@ -508,7 +508,7 @@ fn page_faults_of_two_users_block_the_gpu_and_a_buggy_job_none() {
 }
 
 #[test]
-fn a_gpu_that_falls_off_twice_in_a_week_goes_back() {
+fn a_gpu_that_falls_off_the_bus_twice_in_a_week_needs_an_rma() {
     let mut site = Site::new();
     site.xid(79, gpu(1, 0), 0);
     let second = site.xid(79, gpu(1, 0), 2 * DAY_MS);
@@ -516,7 +516,7 @@ fn a_gpu_that_falls_off_twice_in_a_week_goes_back() {
 }
 
 #[test]
-fn the_way_back_is_repair_check_and_probation() {
+fn a_blocked_gpu_returns_after_repair_check_and_probation() {
     let mut site = Site::new();
     let one = gpu(1, 0);
     site.xid(48, one.clone(), 0);
@@ -891,7 +891,7 @@ fn a_host_that_takes_many_tasks_with_it_has_failed_once_and_in_an_incident_never
 }
 
 #[test]
-fn a_rack_is_braked_once_two_of_its_hosts_are() {
+fn a_power_brake_on_two_hosts_of_a_rack_counts_for_the_rack() {
     use Severity::{Degraded, Healthy};
     let mut site = Site::new();
     let hosts: Vec<HostId> = (10..13).map(HostId).collect();
@@ -970,7 +970,7 @@ fn an_admins_unblock_overrides_rules() {
 }
 
 #[test]
-fn repairs_wait_for_each_other_and_end_with_a_person() {
+fn repairs_are_limited_and_repeated_failures_are_left_to_an_operator() {
     let mut site = Site::new();
     site.view.repairs = 10;
     assert_eq!(
@@ -1064,7 +1064,7 @@ fn failures_attributed_to_the_site_do_not_count_against_hosts() {
 }
 
 #[test]
-fn what_users_miss_on_a_host_is_remembered_for_a_day_and_taken_back_with_their_jobs() {
+fn missing_files_count_against_a_host_for_a_day_or_until_their_jobs_are_cleared() {
     let mut site = Site::new();
     let missing = |job: u64, user: &str, at: u64| {
         FailedEnd::missing_file(TimeMs(at), JobId(job), user, HostId(10))
@@ -1282,7 +1282,7 @@ fn a_lemon_is_drained_for_a_check() {
 
 /// A failure counted against hosts is withdrawn there once the job fails in the same way elsewhere.
 #[test]
-fn a_job_that_fails_everywhere_takes_its_failures_back_where_they_were() {
+fn failures_of_a_job_that_fails_everywhere_are_withdrawn_from_its_hosts() {
     let mut site = Site::new();
     let failures = |site: &Site, of: u32| {
         let record = site.health.records.get(&HostId(of));

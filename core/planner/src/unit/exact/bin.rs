@@ -1,4 +1,5 @@
-//! Remaining resources of a host, reduced to what the parts of one gang can distinguish.
+//! Bins of the packing search: the free resources of a host, reduced to what the parts of one gang can
+//! distinguish.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,9 +9,9 @@ use muster_engine::state::HostClass;
 use muster_model::spec::Resources;
 use muster_model::topology::{Level, TaskScope};
 
-use crate::unit::ask::{Part, UnitRequest};
 use crate::unit::gang::GangVariant;
 use crate::unit::greedy::own;
+use crate::unit::request::{Part, UnitRequest};
 
 /// GPUs of a host that are equivalent for all parts: the same parts may use them, and they are in the same
 /// cells.
@@ -46,7 +47,7 @@ impl Bin {
 
 /// The parts' requests in terms of bins.
 pub(super) struct Shapes<'a> {
-    pub(super) ask: &'a UnitRequest<'a>,
+    pub(super) request: &'a UnitRequest<'a>,
     pub(super) way: &'a GangVariant<'a>,
     /// Levels inside hosts that a part requests, ascending.
     pub(super) levels: Vec<Level>,
@@ -57,8 +58,8 @@ pub(super) struct Shapes<'a> {
 }
 
 impl<'a> Shapes<'a> {
-    pub(super) fn of(ask: &'a UnitRequest<'a>, way: &'a GangVariant<'a>) -> Self {
-        let levels: BTreeSet<Level> = ask
+    pub(super) fn of(request: &'a UnitRequest<'a>, way: &'a GangVariant<'a>) -> Self {
+        let levels: BTreeSet<Level> = request
             .parts
             .iter()
             .filter_map(|part| match own(part, way) {
@@ -67,21 +68,21 @@ impl<'a> Shapes<'a> {
             })
             .collect();
         Self {
-            ask,
+            request,
             way,
             levels: levels.into_iter().collect(),
-            above: ask.parts.iter().any(|part| part.shared.is_some()),
-            ambiguous: ask.parts.iter().any(|part| part.named.is_some()),
+            above: request.parts.iter().any(|part| part.shared.is_some()),
+            ambiguous: request.parts.iter().any(|part| part.named.is_some()),
         }
     }
 
     pub(super) fn part(&self, part: usize) -> (&'a Part<'a>, &'a HostClass, TaskScope) {
-        let of_part = &self.ask.parts[part];
+        let of_part = &self.request.parts[part];
         (of_part, &self.way.classes[part], own(of_part, self.way))
     }
 
     fn resources(&self, part: usize) -> &'a Resources {
-        &self.ask.parts[part].group.resources
+        &self.request.parts[part].group.resources
     }
 
     /// Number of tasks of a part that fit in a bin, if no other comes.
@@ -90,7 +91,7 @@ impl<'a> Shapes<'a> {
             return 0;
         }
         let resources = self.resources(part);
-        let places = self.ask.parts[part].places;
+        let places = self.request.parts[part].places;
         let by_room = bin.room.tasks(resources, places).min(bin.limits[part]);
         if resources.gpus == 0 {
             return by_room;
@@ -121,7 +122,9 @@ impl<'a> Shapes<'a> {
         }
         let resources = self.resources(part);
         let mut given = bin.clone();
-        given.room.give(resources, self.ask.parts[part].places, 1);
+        given
+            .room
+            .deduct(resources, self.request.parts[part].places, 1);
         if given.limits[part] != u32::MAX {
             given.limits[part] -= 1;
         }

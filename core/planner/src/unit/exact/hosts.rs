@@ -1,4 +1,4 @@
-//! Hosts represented by the bins.
+//! Assignment of hosts to the bins of the packing search.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Hosts {
     }
 
     /// Moves a host from one bin to another; returns it and the GPUs by which they differ.
-    pub(super) fn carry_out(
+    pub(super) fn take_host(
         &mut self,
         from: &Arc<Bin>,
         to: &Arc<Bin>,
@@ -68,7 +68,7 @@ impl Hosts {
 /// Hosts with enough free GPUs for a task of some part.
 fn candidates(capacity: &Capacity<'_>, shapes: &Shapes<'_>) -> BTreeSet<HostId> {
     let mut candidates = BTreeSet::new();
-    for position in 0..shapes.ask.parts.len() {
+    for position in 0..shapes.request.parts.len() {
         let (part, class, _) = shapes.part(position);
         match &part.few_hosts {
             Some(hosts) => candidates.extend(hosts),
@@ -91,9 +91,9 @@ fn bin_of(
 ) -> Option<(Bin, Vec<GpuMask>)> {
     let mut parts = 0;
     let mut usable = Vec::new();
-    for position in 0..shapes.ask.parts.len() {
+    for position in 0..shapes.request.parts.len() {
         let (part, class, own) = shapes.part(position);
-        let need = part.need(shapes.ask.asker, class, own);
+        let need = part.need(shapes.request.requester, class, own);
         let free = capacity.free_on(host, class);
         if capacity.tasks_fitting(host.id, free.count(), need) > 0 {
             parts |= 1 << position;
@@ -143,7 +143,7 @@ fn bin_of(
         atoms: atoms.collect(),
         room: capped_room(capacity, shapes, host),
         limits: shapes
-            .ask
+            .request
             .parts
             .iter()
             .map(|part| part.group.tasks_per_host_max.unwrap_or(u32::MAX))
@@ -159,7 +159,7 @@ fn capped_room(
     host: &Host,
 ) -> muster_engine::feasibility::Room {
     let (mut cpus_milli, mut memory_mib, mut tasks) = (0, 0, 0u32);
-    for (part, count) in shapes.ask.parts.iter().zip(shapes.way.counts) {
+    for (part, count) in shapes.request.parts.iter().zip(shapes.way.counts) {
         let resources = &part.group.resources;
         cpus_milli += u64::from(resources.cpus_milli) * u64::from(*count);
         memory_mib += resources.memory_mib.saturating_mul(u64::from(*count));

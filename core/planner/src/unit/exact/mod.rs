@@ -1,4 +1,5 @@
-//! Exact placement: a bounded search over kinds of hosts, for gangs that the greedy search has no room for.
+//! Exact gang placement by bin packing: a bounded search over kinds of hosts, for gangs for which the greedy
+//! search finds no room.
 //!
 //! Hosts with the same remaining resources are one [`Bin`] with a count; a task goes to each fitting bin in
 //! turn, and every tried state is remembered by its remaining resources, so neither equal hosts nor equal
@@ -19,11 +20,11 @@ use muster_model::command::TaskPlacement;
 use muster_model::topology::Level;
 
 use crate::capacity::Capacity;
-use crate::unit::ask::{UnitRequest, task_of};
 use crate::unit::exact::bin::{Bin, Shapes};
 use crate::unit::exact::hosts::Hosts;
 use crate::unit::gang::{GangVariant, subgroups};
 use crate::unit::greedy::{hardest_first, is_shared};
+use crate::unit::request::{UnitRequest, task_of};
 
 /// Maximum number of tasks of a gang in the search.
 const TASKS_MAX: usize = 256;
@@ -68,13 +69,13 @@ pub(super) enum SearchResult {
 /// Searches for room for all parts.
 pub(super) fn search(
     capacity: &Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     way: &GangVariant<'_>,
 ) -> SearchResult {
-    let Some(items) = items(capacity, ask, way) else {
+    let Some(items) = items(capacity, request, way) else {
         return SearchResult::OverBound;
     };
-    let shapes = Shapes::of(ask, way);
+    let shapes = Shapes::of(request, way);
     let mut hosts = Hosts::of(capacity, &shapes, items.len());
     let bins = hosts.bins();
     let mut search = Search {
@@ -90,7 +91,7 @@ pub(super) fn search(
             false => SearchResult::Nothing,
         };
     }
-    match search.tasks(capacity, ask, &mut hosts) {
+    match search.tasks(capacity, request, &mut hosts) {
         Some(tasks) => SearchResult::Room(tasks),
         None => SearchResult::Nothing,
     }
@@ -99,7 +100,7 @@ pub(super) fn search(
 /// Items to place, hardest first; `None` if there are too many.
 fn items(
     capacity: &Capacity<'_>,
-    ask: &UnitRequest<'_>,
+    request: &UnitRequest<'_>,
     way: &GangVariant<'_>,
 ) -> Option<Vec<Item>> {
     let host_level = capacity.state().topology.host_level();
@@ -108,8 +109,8 @@ fn items(
         return None;
     }
     let mut items: Vec<Item> = Vec::new();
-    for part in hardest_first(ask, way) {
-        let of_part = &ask.parts[part];
+    for part in hardest_first(request, way) {
+        let of_part = &request.parts[part];
         let shared = of_part.shared.filter(|_| is_shared(of_part, way));
         let level = shared.and_then(|shared| shared.level);
         for (first, size) in subgroups(of_part, way.counts[part]) {
@@ -168,14 +169,14 @@ impl Search<'_> {
     fn tasks(
         &self,
         capacity: &Capacity<'_>,
-        ask: &UnitRequest<'_>,
+        request: &UnitRequest<'_>,
         hosts: &mut Hosts,
     ) -> Option<Vec<TaskPlacement>> {
         let mut tasks = Vec::new();
         for (item, (from, to)) in self.items.iter().zip(&self.moves) {
-            let part = &ask.parts[item.part];
+            let part = &request.parts[item.part];
             let gpus = part.group.resources.gpus as usize;
-            let (host, mut positions) = hosts.carry_out(from, to)?;
+            let (host, mut positions) = hosts.take_host(from, to)?;
             let record = capacity.state().host(host)?;
             for task in 0..item.tasks {
                 let others = positions.split_off(gpus.min(positions.len()));

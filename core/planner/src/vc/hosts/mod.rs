@@ -1,4 +1,4 @@
-//! Resources that hosts can give to a unit of a virtual cluster: free ones and, by force, those of others.
+//! Resources of hosts available to a unit of a virtual cluster: free ones and, by preemption, those of others.
 
 mod stoppable;
 
@@ -51,7 +51,7 @@ pub(super) struct Hosts<'r, 'a: 'r> {
     job: &'r Job,
     unit: UnitIndex,
     capacity: Capacity<'a>,
-    force: PreemptionScope,
+    scope: PreemptionScope,
     /// Units whose resources count as free for the tasks so far.
     freed: BTreeSet<UnitId>,
     /// Units that are not stopped although they may be.
@@ -71,7 +71,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         capacity: &Capacity<'a>,
         job: &'r Job,
         unit: UnitIndex,
-        force: PreemptionScope,
+        scope: PreemptionScope,
     ) -> Self {
         let preemptor = Preemptor {
             job,
@@ -85,7 +85,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
             job,
             unit,
             capacity: capacity.clone(),
-            force,
+            scope,
             freed: BTreeSet::new(),
             spared: Arc::default(),
             rights: Arc::new(rights),
@@ -119,13 +119,13 @@ impl<'r, 'a> Hosts<'r, 'a> {
         for stopped in &part.freed {
             let running = Running::of(self.state, *stopped);
             if let (Some(running), true) = (running, after.freed.insert(*stopped)) {
-                after.capacity.free_attempt(running.named());
+                after.capacity.free_attempt(running.as_victim());
             }
         }
         for (piece, (id, gpus)) in pieces {
             if let Some(host) = self.state.host(*id) {
                 let placement = self.placement(host, piece.group, *gpus);
-                after.capacity.commit(self.asker(), &[placement]);
+                after.capacity.commit(self.requester(), &[placement]);
             }
         }
         after
@@ -141,8 +141,8 @@ impl<'r, 'a> Hosts<'r, 'a> {
         }
     }
 
-    pub(super) fn asker(&self) -> Requester<'r> {
-        self.capacity.asker(self.job, self.unit)
+    pub(super) fn requester(&self) -> Requester<'r> {
+        self.capacity.requester(self.job, self.unit)
     }
 
     pub(super) fn tree(&self) -> &'a cells::CellTree {
@@ -194,13 +194,13 @@ impl<'r, 'a> Hosts<'r, 'a> {
             .filter_map(|unit| Running::of(self.state, *unit));
         running
             .filter(|running| running.attempt.stop.is_none())
-            .map(|running| running.named())
+            .map(|running| running.as_victim())
             .collect()
     }
 
     /// Whether the unit may take what another unit has claimed.
     fn outranks(&self, claimant: UnitId) -> bool {
-        self.force == PreemptionScope::Claims
+        self.scope == PreemptionScope::Claims
             && self.state.job(claimant.job).is_some_and(|other| {
                 other.spec.queue == self.job.spec.queue
                     && other.spec.priority < self.job.spec.priority
@@ -245,7 +245,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
             attempts: units.clone(),
             claims: self.outranked(tasks),
         };
-        feasibility::check(self.state, self.asker(), tasks, &freed).is_ok()
+        feasibility::check(self.state, self.requester(), tasks, &freed).is_ok()
     }
 
     /// Units that hold GPUs of the tasks.
@@ -266,7 +266,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         group: &TaskGroup,
     ) -> Option<HostId> {
         let class = HostClass::from("");
-        let need = need(self.asker(), position, group, &class);
+        let need = need(self.requester(), position, group, &class);
         let (_, host) = self.capacity.best_fit(need)?;
         self.capacity.take(host, need, 1);
         Some(host)
@@ -283,7 +283,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
     fn take_free(&mut self, host: &Host, offered: GpuMask, piece: &TaskRequest) -> Option<GpuMask> {
         let group = self.job.spec.groups.get(piece.group)?;
         let class = Arc::clone(&piece.gpu_model);
-        let need = need(self.asker(), piece.group, group, &class);
+        let need = need(self.requester(), piece.group, group, &class);
         let named = named(host, group);
         let free = self.capacity.free_on(host, &class).and(offered).and(named);
         if free.count() < piece.gpus {
@@ -298,7 +298,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
             return None;
         }
         let placement = self.placement(host, piece.group, gpus);
-        self.capacity.commit(self.asker(), &[placement]);
+        self.capacity.commit(self.requester(), &[placement]);
         Some(gpus)
     }
 }
@@ -389,7 +389,7 @@ impl Room for Hosts<'_, '_> {
     }
 
     fn price(&self, id: HostId, offered: GpuMask, gpus: u32) -> Option<Price> {
-        if self.force == PreemptionScope::None {
+        if self.scope == PreemptionScope::None {
             return (offered.count() >= gpus).then(Price::default);
         }
         let host = self.state.host(id)?;
@@ -409,7 +409,7 @@ impl Room for Hosts<'_, '_> {
     }
 
     fn evicts(&self) -> bool {
-        self.force != PreemptionScope::None
+        self.scope != PreemptionScope::None
     }
 
     fn oldest_on(&self, id: HostId) -> Option<TaskKey> {
@@ -424,13 +424,13 @@ impl Room for Hosts<'_, '_> {
 }
 
 fn need<'n>(
-    asker: Requester<'n>,
+    requester: Requester<'n>,
     position: usize,
     group: &'n TaskGroup,
     class: &'n HostClass,
 ) -> Need<'n> {
     Need {
-        asker,
+        requester,
         group,
         places: group.task_weight(),
         position,

@@ -1,4 +1,4 @@
-//! Attempts on a host that may be stopped, and the cost of stopping them.
+//! Preemptible attempts on a host, and the cost of stopping them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ impl Hosts<'_, '_> {
     /// Attempts on a host that may be stopped for the unit (or are being stopped), cheapest first, without
     /// those that are spared.
     pub(super) fn stoppable(&self, host: &Host) -> Vec<Stoppable> {
-        if self.force == PreemptionScope::None {
+        if self.scope == PreemptionScope::None {
             return Vec::new();
         }
         let mut known = self.stoppable.borrow_mut();
@@ -57,7 +57,7 @@ impl Hosts<'_, '_> {
         }
         // Attempts without GPUs here hold CPUs and memory that the cells' owner may need.
         for running in units_on(self.state, host.id) {
-            held.entry(running.named()).or_default();
+            held.entry(running.as_victim()).or_default();
         }
         let mut stoppable: Vec<Stoppable> = held
             .into_iter()
@@ -87,7 +87,7 @@ impl Hosts<'_, '_> {
             return None;
         }
         let is_cells = matches!(attempt.allocation_basis, AllocationBasis::Cells(_));
-        if is_cells && self.force < PreemptionScope::Priority {
+        if is_cells && self.scope < PreemptionScope::Priority {
             return None;
         }
         // The unit's GPUs will be in bound cells; which ones does not matter for the right.

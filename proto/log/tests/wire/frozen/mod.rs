@@ -163,7 +163,7 @@ const COMMAND_KINDS: u32 = 30;
 const EVENT_KINDS_END: i32 = 1_000;
 
 #[test]
-fn the_samples_hold_every_kind() {
+fn the_samples_contain_every_kind() {
     let commands = samples::commands();
     let seen: BTreeSet<u32> = commands
         .iter()
@@ -208,7 +208,7 @@ fn formats_that_are_not_read_are_refused_by_number() {
 }
 
 #[test]
-fn a_cut_state_is_refused_wherever_it_is_cut() {
+fn a_state_truncated_anywhere_is_refused() {
     let bytes = written(&samples::cells::state());
     for length in 0..bytes.len() {
         let error = read_state(&mut &bytes[..length]).unwrap_err();

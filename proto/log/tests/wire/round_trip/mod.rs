@@ -21,7 +21,7 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn a_command_comes_back_from_its_bytes(command in strategies::command()) {
+    fn a_command_survives_the_round_trip(command in strategies::command()) {
         let mut bytes = Vec::new();
         encode_command(&command, &mut bytes);
         prop_assert_eq!(decode_command(&bytes).unwrap(), command);
@@ -42,23 +42,23 @@ proptest! {
     }
 
     #[test]
-    fn a_specification_comes_back_from_the_wire(spec in strategies::spec()) {
+    fn a_specification_survives_the_round_trip(spec in strategies::spec()) {
         prop_assert_eq!(JobSpec::try_from(v1::JobSpec::from(&spec)).unwrap(), spec);
     }
 
     #[test]
-    fn a_registration_comes_back_from_the_wire(registration in strategies::registration()) {
+    fn a_registration_survives_the_round_trip(registration in strategies::registration()) {
         let wire = v1::HostRegistration::from(&registration);
         prop_assert_eq!(HostRegistration::try_from(wire).unwrap(), registration);
     }
 
     #[test]
-    fn a_heartbeat_comes_back_from_the_wire(heartbeat in strategies::heartbeat()) {
+    fn a_heartbeat_survives_the_round_trip(heartbeat in strategies::heartbeat()) {
         prop_assert_eq!(Heartbeat::try_from(v1::Heartbeat::from(&heartbeat)).unwrap(), heartbeat);
     }
 
     #[test]
-    fn a_desired_state_comes_back_from_the_wire(desired in strategies::desired()) {
+    fn a_desired_state_survives_the_round_trip(desired in strategies::desired()) {
         let wire = v1::DesiredState::from(&desired);
         prop_assert_eq!(DesiredState::try_from(wire).unwrap(), desired);
     }
@@ -68,13 +68,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_state_that_commands_made_comes_back_from_its_bytes(
+    fn a_state_after_commands_survives_the_round_trip(
         commands in prop::collection::vec(strategies::command(), 0..64),
         jobs in prop::collection::vec(strategies::small_job(), 1..8),
         outcomes in prop::collection::vec(strategies::outcome(), 0..32),
         defaults in prop::option::of(strategies::defaults()),
     ) {
-        let state = story(&commands, (jobs, defaults), outcomes);
+        let state = story(&commands, &jobs, defaults, outcomes);
         let mut bytes = Vec::new();
         write_state(&state, &mut bytes).unwrap();
         let read = read_state(&mut bytes.as_slice()).unwrap();
@@ -99,7 +99,8 @@ proptest! {
 /// commands, most of which are rejected.
 fn story(
     commands: &[Command],
-    (jobs, defaults): (Vec<Command>, Option<JobDefaults>),
+    jobs: &[Command],
+    defaults: Option<JobDefaults>,
     outcomes: Vec<TaskOutcome>,
 ) -> State {
     let mut state = State::default();
@@ -124,7 +125,7 @@ fn story(
     for number in 0..4 {
         step(&mut state, &strategies::join(leader, number));
     }
-    for job in &jobs {
+    for job in jobs {
         step(&mut state, job);
     }
     for decision in plan(&state, state.time, Budget::default()).steps {
@@ -167,7 +168,7 @@ fn running_tasks(state: &State, leader: LeadershipEpoch) -> Vec<TaskReport> {
 }
 
 #[test]
-fn a_state_that_was_carried_into_a_new_group_comes_back_from_its_bytes() {
+fn a_state_recovered_into_a_new_group_survives_the_round_trip() {
     let mut state = State::default();
     let began = |replica| Command::LeadershipStarted {
         replica: ReplicaId(replica),

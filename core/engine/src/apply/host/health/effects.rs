@@ -176,7 +176,9 @@ impl Step<'_> {
         } else {
             Some(automatic_block(condition))
         };
-        let (on_probation, no_gangs) = { self.state.host(host) }
+        let (on_probation, no_gangs) = self
+            .state
+            .host(host)
             .map(|host| limits_of(&self.state.health, host))
             .unwrap_or_default();
         self.edit_host(host, |host| {

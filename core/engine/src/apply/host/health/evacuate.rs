@@ -17,7 +17,7 @@ use crate::state::{Job, Running, State, TaskRun};
 
 /// Time that work which saves itself waits for room elsewhere: a drained component is only suspected, and the
 /// work continues meanwhile. Afterwards it leaves with its next checkpoint regardless. One day: our proposal.
-const PATIENCE_MS: u64 = DAY_MS;
+const ROOM_WAIT_MS: u64 = DAY_MS;
 
 /// Resources that tasks hold on one host.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +39,7 @@ struct Evacuation {
 impl Step<'_> {
     /// Moves a unit that has just saved away from draining components. Work that saves nothing is left to its
     /// end, however long that takes.
-    pub(in crate::apply) fn leave_what_drains(&mut self, id: UnitId) {
+    pub(in crate::apply) fn leave_draining_components(&mut self, id: UnitId) {
         let Some(leave) = self.departure_of(id) else {
             return;
         };
@@ -66,9 +66,9 @@ impl Step<'_> {
             .filter_map(|run| Some((run, draining(state, run)?)))
             .collect();
         let (first, condition) = drained.iter().min_by_key(|(_, it)| it.since)?;
-        let is_patient = state.time.since(condition.since) < PATIENCE_MS;
+        let still_waits = state.time.since(condition.since) < ROOM_WAIT_MS;
         let leaving = drained.iter().map(|(run, _)| *run);
-        if is_patient && !has_room(state, job, id.unit, leaving) {
+        if still_waits && !has_room(state, job, id.unit, leaving) {
             return None;
         }
         Some(Evacuation {
@@ -120,15 +120,19 @@ fn has_room<'a>(
         cpus_milli: most.cpus_milli.max(held.cpus_milli),
         memory_mib: most.memory_mib.max(held.memory_mib),
     });
-    let asker = Requester::at(job, unit, state.time);
+    let requester = Requester::at(job, unit, state.time);
     let nothing = Freed::default();
     let takes = |host: &Host| {
         host.cpus_milli_free() >= most.cpus_milli
             && host.memory_mib_free() >= most.memory_mib
-            && asker.name_or_probation_misfit(host).is_none()
-            && asker.exclusivity_misfit(state, host, &nothing).is_none()
+            && requester.name_or_probation_misfit(host).is_none()
+            && requester
+                .exclusivity_misfit(state, host, &nothing)
+                .is_none()
     };
-    let free = { accepted.iter() }.filter_map(|class| state.index.free.get(*class));
+    let free = accepted
+        .iter()
+        .filter_map(|class| state.index.free.get(*class));
     let hosts = free.flat_map(|hosts| hosts.range((most.gpus, HostId(0))..));
     let hosts = hosts.filter_map(|(_, host)| state.host(*host));
     let roomy = hosts.filter(|host| takes(host)).take(by_host.len());

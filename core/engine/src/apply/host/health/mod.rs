@@ -117,7 +117,7 @@ impl Step<'_> {
                 self.aggregate_over_rack(&rules, id, &finding);
             }
         }
-        let newest = { findings.iter() }.map(|it| it.sequence).max();
+        let newest = findings.iter().map(|it| it.sequence).max();
         self.state
             .health
             .mark_applied(id, incarnation, newest.unwrap_or_default());
@@ -178,8 +178,11 @@ impl Step<'_> {
         let host = self
             .host_of(component)
             .ok_or_else(|| Rejection::UnknownComponent(component.to_string()))?;
-        let is_meant =
-            { self.state.health.condition(component) }.is_some_and(|it| it.since == since);
+        let is_meant = self
+            .state
+            .health
+            .condition(component)
+            .is_some_and(|it| it.since == since);
         if !is_meant {
             return Err(Rejection::HealthWork {
                 component: component.to_string(),
@@ -274,19 +277,19 @@ impl Step<'_> {
         shipped: Option<u32>,
     ) -> Result<Answer, Rejection> {
         check_author(author)?;
-        self.once(request, |step| step.obey(author, text, shipped))
+        self.once(request, |step| step.replace_rules(author, text, shipped))
     }
 
     /// Installs the rules shipped with the leader's build, unless an operator wrote other rules or newer ones
     /// are installed.
     fn ship_rules(&mut self, version: u32, text: &Arc<str>) -> Result<Answer, Rejection> {
         if self.state.health_rules.is_replaced_by(version) {
-            return self.obey("muster", text, Some(version));
+            return self.replace_rules("muster", text, Some(version));
         }
         Ok(Answer::Done)
     }
 
-    fn obey(
+    fn replace_rules(
         &mut self,
         author: &str,
         text: &Arc<str>,

@@ -69,7 +69,8 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
             },
         ),
     ];
-    { commands.into_iter() }
+    commands
+        .into_iter()
         .map(|(name, command)| (name, Command::Access(command)))
         .collect()
 }

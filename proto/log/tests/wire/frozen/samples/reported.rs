@@ -19,7 +19,8 @@ pub(crate) fn tree(gpus: &[GpuUuid]) -> ReportedTopology {
     ReportedTopology {
         above: vec![named("pod", "pod-1"), named("rack", "rack-07")],
         inside: vec!["socket".to_owned(), "switch".to_owned()],
-        gpus: { gpus.iter() }
+        gpus: gpus
+            .iter()
             .map(|uuid| ReportedGpu {
                 uuid: *uuid,
                 pci_address: "0000:19:00.0".to_owned(),

@@ -1,4 +1,4 @@
-//! Request of a unit to its virtual cluster.
+//! Request of a unit for cells of its virtual cluster.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Request of a unit with its names resolved.
+//! Placement request of a unit: its task groups, with the names of hosts, levels and GPUs resolved.
 
 use std::collections::BTreeSet;
 
@@ -49,35 +49,35 @@ pub(super) struct Part<'a> {
 
 /// Request of a unit.
 pub(super) struct UnitRequest<'a> {
-    pub(super) asker: Requester<'a>,
+    pub(super) requester: Requester<'a>,
     pub(super) parts: Vec<Part<'a>>,
     /// The cell that all tasks of a gang share.
     pub(super) shared: Option<Shared>,
 }
 
 impl<'a> UnitRequest<'a> {
-    pub(super) fn of(capacity: &Capacity<'_>, asker: Requester<'a>) -> Self {
-        let spec = &asker.job.spec;
+    pub(super) fn of(capacity: &Capacity<'_>, requester: Requester<'a>) -> Self {
+        let spec = &requester.job.spec;
         let mut parts = Vec::new();
         let mut first_task = 0;
         for (position, group) in spec.groups.iter().enumerate() {
             let end = first_task + group.count;
-            let own = (first_task..end).contains(&asker.unit.get());
+            let own = (first_task..end).contains(&requester.unit.get());
             if spec.gang {
-                parts.push(Part::of(capacity, asker, group, position, first_task));
+                parts.push(Part::of(capacity, requester, group, position, first_task));
             } else if own {
-                let task = asker.unit.get();
+                let task = requester.unit.get();
                 parts.push(Part {
                     count: 1,
                     count_min: 1,
-                    ..Part::of(capacity, asker, group, position, task)
+                    ..Part::of(capacity, requester, group, position, task)
                 });
             }
             first_task = end;
         }
         let within = spec.scheduling.within.as_ref().filter(|_| spec.gang);
         Self {
-            asker,
+            requester,
             parts,
             shared: within.map(|within| Shared::of(&capacity.state().topology, within)),
         }
@@ -85,7 +85,7 @@ impl<'a> UnitRequest<'a> {
 
     /// Whether the job spreads over as many hosts as possible.
     pub(super) fn spreads(&self) -> bool {
-        self.asker.job.spec.scheduling.packing == Packing::Spread
+        self.requester.job.spec.scheduling.packing == Packing::Spread
     }
 
     /// Number of GPUs that the unit requests.
@@ -111,7 +111,7 @@ impl Shared {
 impl<'a> Part<'a> {
     fn of(
         capacity: &Capacity<'_>,
-        asker: Requester<'a>,
+        requester: Requester<'a>,
         group: &'a TaskGroup,
         position: usize,
         first_task: u32,
@@ -142,7 +142,7 @@ impl<'a> Part<'a> {
                 .filter(|_| !inside)
                 .map(|within| Shared::of(topology, within)),
             subgroup: group.layout.within_tasks.unwrap_or(group.count).max(1),
-            few_hosts: few_hosts(state, asker, named.as_ref()),
+            few_hosts: few_hosts(state, requester, named.as_ref()),
             named,
         }
     }
@@ -150,7 +150,7 @@ impl<'a> Part<'a> {
     /// Requirements of one task on GPUs of a class.
     pub(super) fn need<'n>(
         &'n self,
-        asker: Requester<'n>,
+        requester: Requester<'n>,
         class: &'n HostClass,
         own: TaskScope,
     ) -> Need<'n>
@@ -158,7 +158,7 @@ impl<'a> Part<'a> {
         'a: 'n,
     {
         Need {
-            asker,
+            requester,
             group: self.group,
             places: self.places,
             position: self.position,
@@ -208,10 +208,10 @@ fn named(state: &State, group: &TaskGroup) -> Option<Masks> {
 
 fn few_hosts(
     state: &State,
-    asker: Requester<'_>,
+    requester: Requester<'_>,
     named: Option<&Masks>,
 ) -> Option<BTreeSet<HostId>> {
-    let names = &asker.job.spec.scheduling.hosts;
+    let names = &requester.job.spec.scheduling.hosts;
     if let Some(named) = named {
         return Some(named.keys().copied().collect());
     }
