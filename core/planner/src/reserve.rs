@@ -46,7 +46,7 @@ pub(super) fn propose(
 ) -> Option<Reservation> {
     let mut left_out: Vec<HostId> = Vec::new();
     for _ in 0..LEFT_OUT_TRIES_MAX {
-        let capacity = capacity.without_hosts(&left_out);
+        let capacity = capacity.without_hosts(left_out.iter().copied());
         let found = propose_on(&capacity, job, unit, ending, &is_allowed)?;
         // A claim without an expected time is checked at the present time.
         let starts = [Some(found.likely_at), found.expected_at];

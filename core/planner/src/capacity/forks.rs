@@ -112,10 +112,10 @@ impl<'a> Capacity<'a> {
         fork
     }
 
-    /// Capacity without these hosts.
-    pub(crate) fn without_hosts(&self, hosts: &[HostId]) -> Self {
+    /// Capacity without these hosts, and without those that it lacks already.
+    pub(crate) fn without_hosts(&self, hosts: impl Iterator<Item = HostId>) -> Self {
         let mut fork = self.fork();
-        fork.avoided = Arc::from(hosts);
+        Arc::make_mut(&mut fork.avoided).extend(hosts);
         fork
     }
 

@@ -12,7 +12,7 @@ mod left;
 mod need;
 mod take;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
@@ -66,8 +66,8 @@ pub(crate) struct Capacity<'a> {
     all_hosts: bool,
     /// The only GPUs that count; `None` for all.
     only: Option<Arc<Masks>>,
-    /// Hosts that do not count; few.
-    avoided: Arc<[HostId]>,
+    /// Hosts that do not count.
+    avoided: Arc<BTreeSet<HostId>>,
     /// Free hosts minus those that lack another resource for a need: they stay unsuitable within a round,
     /// so none is examined twice.
     narrowed: BTreeMap<NeedKey, FreeHosts>,

@@ -25,7 +25,7 @@ impl Round<'_> {
         let claim = job.unit(unit).and_then(|known| known.claim.as_deref());
         let avoided = job.hosts_avoided(unit);
         let elsewhere = || {
-            let capacity = (!avoided.is_empty()).then(|| self.capacity.without_hosts(&avoided))?;
+            let capacity = (!avoided.is_empty()).then(|| self.capacity.without_hosts(avoided.iter().copied()))?;
             self.clusters.find(&capacity, job, unit)
         };
         let found = self
@@ -47,7 +47,7 @@ impl Round<'_> {
         let queue = self.state.queues.get(job.spec.queue.as_str());
         if queue.is_some_and(|queue| queue.config.borrow) {
             let allocation_basis = AllocationBasis::Opportunistic;
-            return match self.find_within_limits(job, unit, &allocation_basis) {
+            return match self.find_within_limits(turn, job, unit, &allocation_basis) {
                 Ok(tasks) => {
                     self.propose_placement(turn, job, unit, tasks, allocation_basis);
                     Ok(())
@@ -65,7 +65,7 @@ impl Round<'_> {
     fn find_by_preemption(&self, job: &Job, unit: UnitIndex) -> Option<ClusterPlacement> {
         let mut left_out: Vec<HostId> = Vec::new();
         for _ in 0..LEFT_OUT_TRIES_MAX {
-            let capacity = self.capacity.without_hosts(&left_out);
+            let capacity = self.capacity.without_hosts(left_out.iter().copied());
             let found = self.clusters.find_by_preemption(&capacity, job, unit)?;
             let victims = found.victims.iter();
             let graces = victims.filter_map(|victim| self.state.job(victim.job));

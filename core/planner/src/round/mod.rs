@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use muster_engine::state::{Claim, Job, Purpose, Running, State, amounts_of};
 use muster_model::command::{AllocationBasis, Command, Placement, TaskPlacement};
-use muster_model::ids::{JobId, TaskIndex, UnitId, UnitIndex};
+use muster_model::ids::{HostId, JobId, TaskIndex, UnitId, UnitIndex};
 use muster_model::time::TimeMs;
 
 use crate::allowance::{Allowance, amounts_asked};
@@ -50,6 +50,10 @@ pub(super) struct Round<'a> {
     pub(super) allowance: Allowance<'a>,
     clusters: Clusters<'a>,
     refused: BTreeMap<Demand, Refusal>,
+    /// Hosts with bound cells of virtual clusters at the time at which an opportunistic unit first needed them.
+    bound_hosts: Option<Arc<BTreeSet<HostId>>>,
+    /// Demands for which there is no room on other hosts.
+    full_outside_cells: BTreeSet<Demand>,
     /// Waiting classes that were closed before all their jobs had their turn, with the blocker.
     closed: BTreeMap<usize, Blocker>,
     /// Waiting classes whose head waits for room, the first of each queue and kind of hosts.
@@ -100,6 +104,8 @@ impl<'a> Round<'a> {
             allowance: Allowance::new(state),
             clusters: Clusters::new(state),
             refused: BTreeMap::new(),
+            bound_hosts: None,
+            full_outside_cells: BTreeSet::new(),
             closed: BTreeMap::new(),
             heads: Vec::new(),
             placed_early: BTreeSet::new(),
@@ -372,11 +378,43 @@ impl<'a> Round<'a> {
         if self.order.queued(turn.class).limited {
             self.check_limits(job, allocation_basis, unit)
                 .map_err(Missing::Allowance)?;
-            return self.find_within_limits(job, unit, allocation_basis);
+            return self.find_within_limits(turn, job, unit, allocation_basis);
+        }
+        if let Some(tasks) = self.find_outside_cells(turn, job, unit, allocation_basis) {
+            let requester = self.capacity.requester(job, unit);
+            self.capacity.commit(requester, &tasks);
+            return Ok(tasks);
         }
         unit::place(&mut self.capacity, job, unit)
             .map(|placed| placed.tasks)
             .map_err(Missing::Room)
+    }
+
+    /// Room for the whole of an opportunistic unit on hosts without bound cells: in a bound cell, the next unit of
+    /// the owner would preempt it.
+    fn find_outside_cells(
+        &mut self,
+        turn: Turn,
+        job: &Job,
+        unit: UnitIndex,
+        allocation_basis: &AllocationBasis,
+    ) -> Option<Vec<TaskPlacement>> {
+        if *allocation_basis != AllocationBasis::Opportunistic {
+            return None;
+        }
+        let hosts = Arc::clone(self.bound_hosts.get_or_insert_with(|| self.clusters.bound_hosts()));
+        let demand = self.demand(turn, job, unit);
+        if hosts.is_empty() || self.full_outside_cells.contains(&demand) {
+            return None;
+        }
+        let mut outside = self.capacity.without_hosts(hosts.iter().copied());
+        let placed = unit::place(&mut outside, job, unit);
+        let wanted = job.tasks_of(unit).len();
+        let whole = placed.ok().filter(|placed| placed.tasks.len() == wanted);
+        if whole.is_none() {
+            self.full_outside_cells.insert(demand);
+        }
+        whole.map(|placed| placed.tasks)
     }
 
     /// Allocation basis of a unit without GPUs in cells: work of a virtual cluster without GPUs still
@@ -419,14 +457,22 @@ impl<'a> Round<'a> {
     /// Room on GPUs of a model of which the queue may have more.
     fn find_within_limits(
         &mut self,
+        turn: Turn,
         job: &Job,
         unit: UnitIndex,
         allocation_basis: &AllocationBasis,
     ) -> Result<Vec<TaskPlacement>, Missing> {
         let mut trial = self.capacity.clone();
-        let tasks = unit::place(&mut trial, job, unit)
-            .map_err(Missing::Room)?
-            .tasks;
+        let tasks = match self.find_outside_cells(turn, job, unit, allocation_basis) {
+            Some(tasks) => {
+                trial.commit(trial.requester(job, unit), &tasks);
+                tasks
+            }
+            None => {
+                let placed = unit::place(&mut trial, job, unit);
+                placed.map_err(Missing::Room)?.tasks
+            }
+        };
         let amounts = amounts_of(&self.state.hosts, &job.spec, &tasks);
         let allowance = self.allowance.for_unit(job, unit);
         if let Some(limit) = allowance.reached(&job.spec, allocation_basis, &amounts) {

@@ -71,7 +71,7 @@ impl<'a> MemberSearch<'a> {
 
     /// Avoids the place where the previous member could not start or was lost: the cause may persist.
     fn elsewhere(&self, capacity: &Capacity<'_>) -> Option<TaskPlacement> {
-        let mut fork = capacity.without_hosts(&[self.vacancy.run.host]);
+        let mut fork = capacity.without_hosts(std::iter::once(self.vacancy.run.host));
         self.find(&mut fork)
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn place(
 ) -> Result<Placed, Shortage> {
     let hosts = job.hosts_avoided(unit);
     if !hosts.is_empty() {
-        let mut fork = capacity.without_hosts(&hosts);
+        let mut fork = capacity.without_hosts(hosts.iter().copied());
         if let Ok(placed) = place_in_fork(capacity, &mut fork, job, unit) {
             return Ok(placed);
         }

@@ -21,13 +21,14 @@ mod hosts;
 mod preemption;
 mod upper_bound;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use muster_engine::cells::{Allocation, Request};
 use muster_engine::feasibility::{self, Freed};
 use muster_engine::state::{Job, Running, State};
 use muster_model::command::{AllocationBasis, Command, TaskPlacement, Victim};
-use muster_model::ids::{TaskIndex, UnitId, UnitIndex};
+use muster_model::ids::{HostId, TaskIndex, UnitId, UnitIndex};
 use muster_model::spec::TaskGroup;
 use muster_model::topology::{CellId, Level};
 
@@ -70,6 +71,14 @@ impl<'a> Clusters<'a> {
             state,
             allocation: state.index.allocation.clone(),
         }
+    }
+
+    /// Hosts with bound cells.
+    pub(super) fn bound_hosts(&self) -> Arc<BTreeSet<HostId>> {
+        let tree = self.allocation.tree();
+        let cells = self.allocation.all_bound().map(|(cell, _)| cell);
+        let hosts = cells.flat_map(|cell| tree.gpus(cell)).map(|(host, _)| host);
+        Arc::new(hosts.collect())
     }
 
     /// Whether a queue is a virtual cluster.
@@ -288,7 +297,7 @@ impl<'a> Clusters<'a> {
 fn shared_cells(allocation: &Allocation, level: Level, queue: &str) -> Vec<CellId> {
     let tree = allocation.tree();
     let mut cells = tree.cells_of(level);
-    let bound: std::collections::BTreeSet<CellId> = allocation
+    let bound: BTreeSet<CellId> = allocation
         .all_bound()
         .filter(|(_, bound)| *bound.queue == *queue)
         .flat_map(|(cell, _)| tree.around(cell).collect::<Vec<_>>())
