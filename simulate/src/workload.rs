@@ -1,5 +1,6 @@
 //! Simulated workload: a cluster, the arriving jobs, the failing hosts.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use muster_model::quota::QueueTree;
@@ -106,6 +107,8 @@ pub struct Scenario {
     pub without_duration: LeftOut,
     /// Jobs that requested a fraction of a GPU and get a whole one.
     pub shares_rounded_up: u64,
+    /// Quotas of virtual clusters that have another one of an earlier date.
+    pub quotas_not_applied: u64,
     /// Outages of nodes that no host of the cluster represents, or of GPUs that their host does not have.
     pub outages_elsewhere: u64,
 }
@@ -148,6 +151,7 @@ impl Scenario {
             outages_elsewhere: (outages.len() - known.len()) as u64,
             outages: known,
             quotas: Vec::new(),
+            quotas_not_applied: 0,
             tree: QueueTree::default(),
             cluster,
             jobs,
@@ -163,7 +167,13 @@ impl Scenario {
     /// Adds quotas for virtual clusters; of several for one cluster the first counts.
     #[must_use]
     pub fn with_quotas(mut self, quotas: Vec<Quota>) -> Self {
-        self.quotas = quotas;
+        let mut known = BTreeSet::new();
+        let count = quotas.len();
+        self.quotas = quotas
+            .into_iter()
+            .filter(|quota| known.insert(quota.queue.clone()))
+            .collect();
+        self.quotas_not_applied = (count - self.quotas.len()) as u64;
         self
     }
 
@@ -319,6 +329,25 @@ mod tests {
         let scenario = Scenario::new(Cluster::uniform(1, 8, "gpu"), jobs, &[], settings);
         let times: Vec<u64> = scenario.jobs.iter().map(|job| job.submit_ms).collect();
         assert_eq!(times, [0, 1_000, 1_001]);
+    }
+
+    #[test]
+    fn quotas_of_later_dates_are_counted() {
+        let quota = |queue: &str, from_date: Option<&str>, gpus| Quota {
+            queue: queue.to_owned(),
+            from_date: from_date.map(str::to_owned),
+            gpus,
+        };
+        let quotas = vec![
+            quota("a", None, 8),
+            quota("a", Some("2020-09-01"), 16),
+            quota("b", None, 4),
+        ];
+        let cluster = Cluster::uniform(1, 8, "gpu");
+        let scenario = Scenario::new(cluster, vec![job(1)], &[], Settings::default());
+        let scenario = scenario.with_quotas(quotas);
+        let kept: Vec<u64> = scenario.quotas.iter().map(|quota| quota.gpus).collect();
+        assert_eq!((kept, scenario.quotas_not_applied), (vec![8, 4], 1));
     }
 
     #[test]

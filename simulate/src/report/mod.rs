@@ -50,6 +50,8 @@ pub struct Inputs {
     pub without_duration: LeftOut,
     /// Jobs that requested a fraction of a GPU and got a whole one.
     pub shares_rounded_up: u64,
+    /// Quotas of virtual clusters that have another one of an earlier date, which is used for the whole time.
+    pub quotas_not_applied: u64,
 }
 
 /// A run of the scenario under one policy.
@@ -110,6 +112,7 @@ impl<'a> Report<'a> {
                 outages_elsewhere: scenario.outages_elsewhere,
                 without_duration: scenario.without_duration.clone(),
                 shares_rounded_up: scenario.shares_rounded_up,
+                quotas_not_applied: scenario.quotas_not_applied,
             },
             runs: outcomes
                 .iter()

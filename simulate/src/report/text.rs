@@ -116,6 +116,12 @@ pub(super) fn sentences(inputs: &Inputs) -> Vec<String> {
             "{count} jobs requested a fraction of a GPU and get a whole one"
         ));
     }
+    if inputs.quotas_not_applied > 0 {
+        let count = grouped(inputs.quotas_not_applied);
+        sentences.push(format!(
+            "{count} quotas of later dates are not applied: the first of each virtual cluster counts all the time"
+        ));
+    }
     if inputs.outages_elsewhere > 0 {
         let count = grouped(inputs.outages_elsewhere);
         sentences.push(format!(

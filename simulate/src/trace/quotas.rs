@@ -1,5 +1,6 @@
 //! Quota files `*_vcs.csv`: GPUs guaranteed to each virtual cluster.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::trace::TraceError;
@@ -25,16 +26,21 @@ pub struct Quota {
 /// Reads a file of quotas, in order of the file.
 ///
 /// # Errors
-/// [`TraceError`] names the file, the line and the column.
+/// [`TraceError`] names the file, the line and the column; also for two quotas of one virtual cluster from one date.
 pub fn read_quotas(path: &Path) -> Result<Vec<Quota>, TraceError> {
+    let mut known = BTreeSet::new();
     let rows = Table::open(path, &SCHEMA)?;
     rows.map(|row| {
         let row = row?;
-        Ok(Quota {
+        let quota = Quota {
             queue: row.name("vc")?,
             from_date: row.optional_text("from_date"),
             gpus: row.number("gpus")?,
-        })
+        };
+        if !known.insert((quota.queue.clone(), quota.from_date.clone())) {
+            return Err(row.wrong("vc", "has a quota from this date in a line above"));
+        }
+        Ok(quota)
     })
     .collect()
 }
@@ -53,6 +59,13 @@ mod tests {
         let quotas = read_quotas(file.path()).unwrap();
         assert_eq!(quotas[1].from_date.as_deref(), Some("2020-09-01"));
         assert_eq!(quotas.iter().map(|quota| quota.gpus).sum::<u64>(), 576);
+        let mut twice = tempfile::NamedTempFile::new().unwrap();
+        writeln!(twice, "vc,from_date,gpus\na,,512\na,2020-09-01,64\na,,64").unwrap();
+        let text = read_quotas(twice.path()).unwrap_err().to_string();
+        assert!(
+            text.ends_with("line 4: vc: `a` has a quota from this date in a line above"),
+            "{text}"
+        );
         writeln!(file, "c,,many").unwrap();
         let text = read_quotas(file.path()).unwrap_err().to_string();
         assert!(

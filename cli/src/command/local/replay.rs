@@ -75,7 +75,7 @@ impl Replay {
             }
         };
         let tally = self.play(&client, &jobs, pace, progress).await?;
-        let report = tally.report();
+        let report = tally.report(self.changes(&jobs, pace));
         let text = match screen.format {
             Format::Table | Format::Wide | Format::Name => report.sentences(),
             format => render_document(format, &report)?,
@@ -137,10 +137,21 @@ impl Replay {
         Ok(tally)
     }
 
+    fn changes(&self, jobs: &[TraceJob], pace: Pace) -> Changes {
+        let is_cut = |job: &&TraceJob| {
+            let Shape { tasks, gpus } = Shape::of(job, self.gpus_max);
+            tasks.saturating_mul(gpus) < job.gpus()
+        };
+        let is_shortened = |job: &&TraceJob| pace.run_for(job) > self.run_max;
+        Changes {
+            gpus_cut: jobs.iter().filter(is_cut).count(),
+            run_times_cut: jobs.iter().filter(is_shortened).count(),
+        }
+    }
+
     fn spec(&self, job: &TraceJob, pace: Pace) -> v1::JobSpec {
         let seconds = pace.run_for(job).min(self.run_max).as_secs_f64();
-        let gpus = job.gpus_per_task.clamp(1, self.gpus_max);
-        let tasks = job.tasks.min(self.gpus_max / gpus).max(1);
+        let Shape { tasks, gpus } = Shape::of(job, self.gpus_max);
         let group = v1::TaskGroup {
             name: Some("main".to_owned()),
             count: Some(tasks),
@@ -159,6 +170,54 @@ impl Replay {
             groups: vec![group],
             ..v1::JobSpec::default()
         }
+    }
+}
+
+/// Tasks of a replayed job, and GPUs of each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    tasks: u32,
+    gpus: u32,
+}
+
+impl Shape {
+    /// The shape in the trace. Of a job with more than `gpus_max` GPUs, first the GPUs of each task are cut and then
+    /// the number of tasks, so that a gang remains one.
+    const fn of(job: &TraceJob, gpus_max: u32) -> Self {
+        let (tasks, gpus) = (job.tasks, job.gpus_per_task);
+        if job.gpus() <= gpus_max {
+            return Self { tasks, gpus };
+        }
+        let tasks = if tasks < gpus_max { tasks } else { gpus_max };
+        let most = gpus_max / tasks;
+        Self {
+            tasks,
+            gpus: if gpus < most { gpus } else { most },
+        }
+    }
+}
+
+/// What a replay changes in the jobs of a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Changes {
+    /// Jobs that get fewer GPUs than in the trace.
+    gpus_cut: usize,
+    /// Jobs that run shorter than in the trace, beside the speed-up.
+    run_times_cut: usize,
+}
+
+impl Changes {
+    fn sentence(self) -> Option<String> {
+        let Self {
+            gpus_cut,
+            run_times_cut,
+        } = self;
+        (gpus_cut + run_times_cut > 0).then(|| {
+            format!(
+                "changed: {gpus_cut} jobs have fewer GPUs than in the trace (--gpus-max), {run_times_cut} run shorter \
+                 (--run-max)\n"
+            )
+        })
     }
 }
 
@@ -234,7 +293,7 @@ impl Tally {
         )
     }
 
-    fn report(&self) -> Report {
+    fn report(&self, changes: Changes) -> Report {
         let mut waits_ms: Vec<u64> = self
             .fates()
             .filter_map(|fate| Some(fate.first_placed?.0.saturating_sub(fate.submitted?.0)))
@@ -254,6 +313,7 @@ impl Tally {
                 p95: quantile(95),
                 max: quantile(100),
             },
+            changes,
         }
     }
 }
@@ -266,6 +326,7 @@ struct Report {
     failed: usize,
     cancelled: usize,
     waited_ms: Waited,
+    changes: Changes,
 }
 
 /// Milliseconds from submission to first placement; `None` if no job was placed.
@@ -280,7 +341,7 @@ impl Report {
     fn sentences(&self) -> String {
         let time = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), span);
         let Waited { median, p95, max } = self.waited_ms;
-        format!(
+        let outcome = format!(
             "{} jobs: {} succeeded, {} failed, {} cancelled\n\
              waited for their GPUs: median {}, 95% {}, longest {}\n",
             self.jobs,
@@ -290,7 +351,8 @@ impl Report {
             time(median),
             time(p95),
             time(max)
-        )
+        );
+        outcome + &self.changes.sentence().unwrap_or_default()
     }
 
     fn exit(&self) -> Exit {
@@ -327,10 +389,28 @@ mod tests {
         };
         tally.fates.insert(JobId(2), other);
         assert!(tally.is_complete());
-        let report = tally.report();
+        let report = tally.report(Changes::default());
         assert_eq!((report.jobs, report.succeeded, report.failed), (1, 1, 0));
         assert_eq!(report.waited_ms.max, Some(250));
         assert_eq!(report.exit(), Exit::Ok);
+    }
+
+    #[test]
+    fn jobs_keep_their_shape_within_the_limit_of_gpus() {
+        let shape = |tasks, gpus_per_task| {
+            let job = TraceJob {
+                tasks,
+                gpus_per_task,
+                ..TraceJob::default()
+            };
+            let Shape { tasks, gpus } = Shape::of(&job, 8);
+            (tasks, gpus)
+        };
+        assert_eq!(shape(1, 0), (1, 0), "no GPU is added");
+        assert_eq!(shape(4, 2), (4, 2));
+        assert_eq!(shape(4, 8), (4, 2), "a gang remains one");
+        assert_eq!(shape(16, 8), (8, 1));
+        assert_eq!(shape(1, 16), (1, 8));
     }
 
     #[test]
