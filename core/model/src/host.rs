@@ -169,9 +169,15 @@ impl Gpu {
         self.health == GpuHealth::Healthy && self.block.is_none()
     }
 
+    /// Whether it is usable and no attempt holds it; it may be claimed.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.holder.is_none() && self.usable()
+    }
+
     /// Whether it can be allocated now, to any unit.
     #[must_use]
     pub fn is_free(&self) -> bool {
-        self.holder.is_none() && self.claim.is_none() && self.usable()
+        self.is_idle() && self.claim.is_none()
     }
 }

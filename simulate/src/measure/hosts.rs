@@ -1,4 +1,5 @@
-//! Free GPUs by host, and the part of them that is unusable: fragmentation.
+//! Free GPUs by host, and the part of them that is unusable: fragmentation. A GPU that is reserved for a waiting unit
+//! is free until the unit holds it.
 
 use muster_model::host::Host;
 use muster_model::limits;
@@ -73,7 +74,7 @@ impl Hosts {
 
     fn look_at(&mut self, host: &Host) -> RecordedHost {
         let free = if host.accepts_work() {
-            host.gpus.iter().filter(|gpu| gpu.is_free()).count()
+            host.gpus.iter().filter(|gpu| gpu.is_idle()).count()
         } else {
             0
         };
@@ -94,7 +95,7 @@ impl Hosts {
         })
     }
 
-    /// Number of GPUs that can be allocated.
+    /// Number of GPUs that are usable and not held.
     pub(crate) const fn free(&self) -> u64 {
         self.free
     }

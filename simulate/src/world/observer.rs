@@ -18,7 +18,7 @@ pub(crate) struct Observed {
     pub(crate) integrals: Integrals,
     /// GPUs held by attempts.
     pub(crate) held: Series,
-    /// GPUs that can be allocated.
+    /// GPUs that are usable and not held, reserved ones included.
     pub(crate) free: Series,
     /// Number of waiting jobs.
     pub(crate) waiting_jobs: Series,

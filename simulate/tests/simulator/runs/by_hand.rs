@@ -4,7 +4,7 @@ use muster_simulate::report::Report;
 use muster_simulate::trace::{Ending, TraceJob};
 use muster_simulate::{JobEnd, Policy, Settings};
 
-use crate::runs::{in_queue, job, run, scenario, small, times_s};
+use crate::runs::{in_queue, job, outage_of_gpu, run, scenario, small, times_s};
 
 /// `a` and `b` fill a host each; `c` needs both hosts; `d` is tiny and comes last.
 fn four_jobs() -> Vec<TraceJob> {
@@ -169,4 +169,40 @@ fn a_job_without_gpus_or_duration_is_a_job() {
     let bytes = super::everything(&scenario, &[outcome]);
     let text = String::from_utf8_lossy(&bytes);
     assert!(!text.contains("NaN"), "division by zero gives no value");
+}
+
+#[test]
+fn reserved_gpus_are_neither_down_nor_stranded() {
+    // `c` needs both hosts and reserves them ten minutes after it came; `a`'s host is idle from 2000 to 4000. Later one
+    // idle GPU is out for 500 s.
+    let jobs = vec![
+        job("a", 0, 2_000, 1),
+        job("b", 0, 4_000, 1),
+        job("c", 1, 10, 2),
+        small("d", 4_400, 1_000, 1),
+    ];
+    let outages = [outage_of_gpu("n", 3, 4_500, 5_000)];
+    let scenario = scenario(jobs, &outages, Settings::default());
+    let outcomes = [run(&scenario, Policy::Backfill)];
+    let expected = [(0, 2_000), (0, 4_000), (4_000, 4_010), (4_400, 5_400)];
+    assert_eq!(
+        times_s(&outcomes[0]),
+        expected.map(|(at, end)| (Some(at), Some(end)))
+    );
+    let report = Report::new(&scenario, &outcomes);
+    let cluster = &report.runs[0].cluster;
+    assert!(
+        (cluster.down_gpu_hours - 500.0 / 3_600.0).abs() < 1e-9,
+        "{}",
+        cluster.down_gpu_hours
+    );
+    assert_eq!(cluster.fragmentation_head, Some(0.0));
+    // Free for 2000 s: a whole host; for 390 s both; then 7 GPUs for 500 s and 6 for 500 s, 4 of which are whole.
+    let free = 2_000.0 * 4.0 + 390.0 * 8.0 + 500.0 * 7.0 + 500.0 * 6.0;
+    let stranded = 500.0 * 3.0 + 500.0 * 2.0;
+    let share = cluster.fragmentation_whole_host;
+    assert!(
+        share.is_some_and(|share| (share - stranded / free).abs() < 1e-9),
+        "{share:?}"
+    );
 }
