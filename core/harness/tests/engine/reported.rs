@@ -284,6 +284,23 @@ fn an_invalid_reported_location_is_refused_naming_its_field() {
 }
 
 #[test]
+fn a_host_name_that_commands_cannot_address_is_refused() {
+    let mut cluster = cluster([]);
+    for name in ["node[05]", "a,b", "a/3", "-a", "two words", "é"] {
+        let mut named = host_of_model(1, 1, "H100");
+        named.name = name.to_owned();
+        let refused = cluster.register(named).result;
+        assert!(
+            matches!(&refused, Err(Rejection::InvalidRegistration(broken)) if broken.field == "name"),
+            "{name}: {refused:?}"
+        );
+    }
+    let mut named = host_of_model(1, 1, "H100");
+    named.name = "gpu-01.rack_2".to_owned();
+    assert!(cluster.register(named).result.is_ok());
+}
+
+#[test]
 fn a_host_that_moves_and_a_gpu_that_is_replaced_disturb_nothing() {
     let mut cluster = cluster([in_rack(1, "r1"), in_rack(2, "r1"), in_rack(3, "r2")]);
     let job = cluster.submit(within(gang("train", 2, 7), "rack"));

@@ -154,25 +154,12 @@ fn cells(state: &State, quota: &CellQuota, bound: &BTreeSet<CellId>) -> CellsPic
 }
 
 fn is_of_kind(state: &State, quota: &CellQuota, cell: &CellId) -> bool {
-    let level = state.topology.level(&quota.level);
-    let model_of = |host: &muster_model::host::Host| {
-        let first = host.gpus.first();
-        first.is_some_and(|gpu| *gpu.model == *quota.gpu_model)
-    };
-    match cell {
-        CellId::Above(path) => {
-            let depth = path.split('/').count();
-            level.is_some_and(|level| usize::from(level.0) + 1 == depth)
-        }
-        CellId::Host(host) => {
-            level == Some(state.topology.host_level()) && state.host(*host).is_some_and(model_of)
-        }
-        CellId::Inside(host, of, mask) => {
-            level == Some(*of)
-                && mask.count() == quota.gpus
-                && state.host(*host).is_some_and(model_of)
-        }
-    }
+    let kind = state.index.allocation.tree().kind(cell);
+    kind.is_some_and(|kind| {
+        state.topology.level(&quota.level) == Some(kind.level)
+            && *kind.gpu_model == *quota.gpu_model
+            && kind.gpus == quota.gpus
+    })
 }
 
 impl QueuePicture {

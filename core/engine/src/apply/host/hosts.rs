@@ -385,6 +385,13 @@ fn broken_rule(registration: &HostRegistration) -> Option<Violation> {
         .or_else(|| registration.reported.broken_rule("reported"))
 }
 
+/// Whether commands can name a host: brackets and commas separate lists of hosts (`node[01-16],gpu5`), a slash
+/// separates a GPU.
+fn is_addressable(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    name.bytes().all(is_plain) && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+}
+
 fn broken_text(registration: &HostRegistration) -> Option<Violation> {
     let HostRegistration {
         name,
@@ -397,6 +404,11 @@ fn broken_text(registration: &HostRegistration) -> Option<Violation> {
         if text.is_empty() || text.len() > limits::NAME_BYTES_MAX || has_control(text) {
             return Some(name_rule(field));
         }
+    }
+    if !is_addressable(name) {
+        let rule = "must consist of letters, digits, `.`, `_` and `-`, and begin with a letter or a digit: no command \
+                    could name the host otherwise";
+        return Some(violation("name", rule.to_owned()));
     }
     if labels.len() > limits::LABELS_MAX {
         return Some(too_many(
