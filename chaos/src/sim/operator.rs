@@ -11,12 +11,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::error_chain::chain;
 use crate::sim::checkers::Checkers;
-use crate::sim::gateway::Gateway;
-use crate::sim::network::SimNetwork;
+use crate::sim::links::gateway::Gateway;
+use crate::sim::links::network::SimNetwork;
+use crate::sim::links::transport::Registry;
 use crate::sim::record::{Scene, SceneKind};
 use crate::sim::replicas::Replicas;
 use crate::sim::runtime::NodeId;
-use crate::sim::transport::Registry;
 
 /// First node number of operators: each errand has its own.
 pub const OPERATOR_NODES: u32 = 1_000_000;

@@ -15,8 +15,8 @@ use muster_raft_store::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::sim::diagnosis::describe_stuck;
-use crate::sim::report::Violation;
+use crate::sim::results::diagnosis::describe_stuck;
+use crate::sim::results::report::Violation;
 use crate::sim::world::World;
 
 /// Maximum time for replicas to reach one revision.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::sim::faults::fault::ScheduledFault;
 use crate::sim::faults::plan::{FaultSelection, Numbers, Plan};
 use crate::sim::record::Record;
-use crate::sim::report::{Report, Violation};
+use crate::sim::results::report::{Report, Violation};
 use crate::sim::script::Script;
 use crate::sim::world::{WorldOptions, record, simulate};
 
