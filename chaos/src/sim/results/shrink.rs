@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_no_promise_is_not_searched() {
+    fn a_passing_world_is_not_shrunk() {
         let options = ShrinkOptions {
             world: WorldOptions {
                 seed: 1,
