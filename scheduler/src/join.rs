@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     /// Longest wait for an expected event.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     async fn open(id: u64, network: &MemoryNetwork) -> Handle<State> {
         let environment = Environment {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     async fn until(what: &str, is_so: impl Fn() -> bool) {
-        let waited = timeout(PATIENCE, async {
+        let waited = timeout(TIMEOUT, async {
             while !is_so() {
                 sleep(Duration::from_millis(5)).await;
             }
@@ -219,7 +219,7 @@ mod tests {
         assert!(early.is_err(), "the membership is not committed: {early:?}");
         assert!(!new.status().membership_is_committed);
         network.heal();
-        timeout(PATIENCE, joining).await.unwrap().unwrap();
+        timeout(TIMEOUT, joining).await.unwrap().unwrap();
         assert!(new.status().membership_is_committed);
         drop(admitting);
     }

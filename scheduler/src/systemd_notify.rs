@@ -82,12 +82,12 @@ mod tests {
         let path = home.path().join("notify");
         let listener = UnixDatagram::bind(&path).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let patience = Duration::from_secs(30);
-        let systemd = Systemd::at(path.as_os_str(), Some(patience)).unwrap();
+        let wait_max = Duration::from_secs(30);
+        let systemd = Systemd::at(path.as_os_str(), Some(wait_max)).unwrap();
         let (change, leadership) = watch::channel(Leadership::default());
         let stop = CancellationToken::new();
         let notifier = tokio::spawn(notify(systemd, leadership, stop.clone()));
-        tokio::time::sleep(patience / 2).await;
+        tokio::time::sleep(wait_max / 2).await;
         let waits = "STATUS=knows no leader: the replica is isolated, or the group has no majority";
         assert_eq!(
             received(&listener),

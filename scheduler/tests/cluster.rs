@@ -256,7 +256,7 @@ async fn a_watch_continues_at_another_replica_without_a_gap() {
             client.submit(&request, job("watched", 1)).await.unwrap();
         }
         while seen.len() < submitted {
-            let next = timeout(support::PATIENCE, watch.message())
+            let next = timeout(support::TIMEOUT, watch.message())
                 .await
                 .unwrap()
                 .unwrap()
@@ -421,7 +421,7 @@ async fn a_backup_that_hangs_does_not_hold_up_the_stop() {
         pipe::OpenOptions::new().open_sender(&key_file).ok()
     })
     .await;
-    let stopped = timeout(support::PATIENCE, group.stop(leader)).await;
+    let stopped = timeout(support::TIMEOUT, group.stop(leader)).await;
     // The reading thread is released in any case.
     drop(writer);
     stopped.unwrap().unwrap();

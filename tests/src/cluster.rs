@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::binary::muster_binary;
 use crate::cluster_folder::{end, sweep};
 use crate::command::{Run, muster};
-use crate::eventually::{PATIENCE, eventually};
+use crate::eventually::{TIMEOUT, eventually};
 use crate::member::Member;
 use crate::processes::mentioning;
 use crate::tmpfs::Tmpfs;
@@ -136,7 +136,7 @@ impl Cluster {
     pub async fn client(&self) -> Client {
         // If the watchdog killed the cluster, the test must fail soon.
         let config = ClientConfig {
-            reconnect_deadline: PATIENCE,
+            reconnect_deadline: TIMEOUT,
             ..ClientConfig::new(self.addresses.clone())
         };
         Client::connect(config).await.unwrap()

@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use crate::processes::{in_folder, is_alive, kill};
 
 /// Maximum time for a process to end.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 /// Polling interval.
 const POLL: Duration = Duration::from_millis(10);
 
 /// Kills every process of the cluster in this folder; returns those that survive.
 pub(crate) fn sweep(folder: &Path) -> Vec<i32> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let alive = in_folder(folder);
         if alive.is_empty() || Instant::now() >= deadline {
@@ -29,7 +29,7 @@ pub(crate) fn sweep(folder: &Path) -> Vec<i32> {
 
 /// Asks a process to end, and waits until it is gone or the time is up.
 pub(crate) fn ask_to_end(pid: i32) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     // It may already have ended.
     let _gone = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::TERM));
     while is_alive(pid) && Instant::now() < deadline {
@@ -41,7 +41,7 @@ pub(crate) fn ask_to_end(pid: i32) {
 pub(crate) fn end(dev: &mut Child) -> Option<ExitStatus> {
     // It may already have ended.
     let _gone = kill_process(Pid::from_child(dev), Signal::TERM);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         if let Ok(Some(status)) = dev.try_wait() {
             return Some(status);

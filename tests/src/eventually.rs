@@ -5,16 +5,16 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Time that a test waits for a state before it fails.
-pub const PATIENCE: Duration = Duration::from_secs(45);
+pub const TIMEOUT: Duration = Duration::from_secs(45);
 /// Polling interval.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Polls until `check` returns a value.
 ///
 /// # Panics
-/// After [`PATIENCE`], naming the awaited state.
+/// After [`TIMEOUT`], naming the awaited state.
 pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = check().await {
             return value;

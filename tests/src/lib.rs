@@ -29,7 +29,7 @@ pub use cluster::{Cluster, Shape};
 pub use collector::{Collected, Collector};
 pub use command::{Run, muster};
 pub use etcd::{EtcdServer, has_etcd};
-pub use eventually::{PATIENCE, eventually};
+pub use eventually::{TIMEOUT, eventually};
 pub use fake_worker::{FakeWorker, Greeting};
 pub use identity_provider::IdentityProvider;
 pub use jobs::{only_attempt, output, printed, shell, submit, with_gpus};

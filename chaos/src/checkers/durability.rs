@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_backup_does_not_know_is_not_missed_and_the_rest_is() {
+    fn jobs_after_the_backup_may_be_missing_and_earlier_ones_not() {
         let mut cluster = Cluster::with_hosts(1, 2);
         let known = cluster.submit(single("known", 1, 1));
         let backup = cluster.state.clone();
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_took_no_effect() {
+    fn a_refused_submission_has_no_effect() {
         let mut cluster = Cluster::with_hosts(1, 2);
         cluster.submit(single("kept", 1, 1));
         let (request, _) = cluster.state.requests.iter().next().unwrap();

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_old_leader_proposes_must_be_refused() {
+    fn proposals_of_an_old_leader_must_be_refused() {
         let (mut state, mut fencing) = (State::default(), Fencing::default());
         let mut give = |command: &Command| {
             let outcome = apply(&mut state, TimeMs(1), command);

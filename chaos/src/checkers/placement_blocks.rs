@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_keeps_off_opens_again_without_a_word_of_a_block() {
+    fn a_hold_of_a_rule_ends_without_an_unblock_event() {
         let held = held_off();
         let host = held.hosts.values().next().unwrap();
         let block = host.block.clone().unwrap();

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::cluster::{ClusterError, ManagedProcess, Network, failed};
 
 /// Time between SIGTERM and SIGKILL.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Environment variable with the path of the fault library's command file.
 const COMMANDS_VARIABLE: &str = "MUSTER_CHAOS_LIBRARY";
 
@@ -131,7 +131,7 @@ impl Member {
             return Ok(());
         };
         process
-            .stop(STOP_PATIENCE)
+            .stop(STOP_TIMEOUT)
             .map_err(failed(format!("stopping {}", self.name)))?;
         Ok(())
     }

@@ -31,10 +31,10 @@ pub(crate) struct EventLog {
 
 /// An expected event did not happen.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} did not happen within {} s", patience.as_secs())]
+#[error("{what} did not happen within {} s", wait_max.as_secs())]
 pub struct EventTimeout {
     what: String,
-    patience: Duration,
+    wait_max: Duration,
 }
 
 impl EventLog {
@@ -52,12 +52,12 @@ impl EventLog {
     /// Returns the first event from position `from` on for which `expected` holds.
     ///
     /// # Errors
-    /// [`EventTimeout`] after `patience`.
+    /// [`EventTimeout`] after `wait_max`.
     pub(crate) async fn wait_for(
         &self,
         what: &str,
         from: usize,
-        patience: Duration,
+        wait_max: Duration,
         expected: impl Fn(&Event) -> bool,
     ) -> Result<ReceivedEvent, EventTimeout> {
         let search = async {
@@ -78,11 +78,11 @@ impl EventLog {
                 arrived.await;
             }
         };
-        tokio::time::timeout(patience, search)
+        tokio::time::timeout(wait_max, search)
             .await
             .map_err(|_| EventTimeout {
                 what: what.to_owned(),
-                patience,
+                wait_max,
             })
     }
 

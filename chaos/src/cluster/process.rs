@@ -66,7 +66,7 @@ impl ManagedProcess {
         self.child.wait()
     }
 
-    /// Sends SIGTERM and waits up to `patience`, then kills it.
+    /// Sends SIGTERM and waits up to `wait_max`, then kills it.
     ///
     /// # Errors
     /// If the kernel does not know the child.
@@ -74,11 +74,11 @@ impl ManagedProcess {
         clippy::disallowed_methods,
         reason = "clean-up happens in destructors too, where nothing can be awaited"
     )]
-    pub fn stop(&mut self, patience: Duration) -> io::Result<ExitStatus> {
+    pub fn stop(&mut self, wait_max: Duration) -> io::Result<ExitStatus> {
         if self.is_running()? {
             kill_process(self.pid(), Signal::TERM)?;
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + wait_max;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::cluster::{ClusterError, LocalCluster, Member, is_alive};
 
 /// Maximum time until the cluster is ready.
-const READY_PATIENCE: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Polling interval.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -27,7 +27,7 @@ pub enum TestbedError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// It did not become ready.
-    #[error("the cluster was not ready after {} s; its logs are in {folder}", READY_PATIENCE.as_secs())]
+    #[error("the cluster was not ready after {} s; its logs are in {folder}", READY_TIMEOUT.as_secs())]
     NotReady {
         /// Folder with the logs, kept for inspection.
         folder: PathBuf,
@@ -59,7 +59,7 @@ impl LocalCluster {
         let client = self.client().await?;
         let workers = self.workers().len();
         tokio::select! {
-            ready = timeout(READY_PATIENCE, comes_up(&client, workers)) => {
+            ready = timeout(READY_TIMEOUT, comes_up(&client, workers)) => {
                 ready.map_err(|_| TestbedError::NotReady {
                     folder: self.folder().to_owned(),
                 })

@@ -16,7 +16,7 @@ use crate::cluster::{
 };
 
 /// Maximum wait for an expected event.
-const EVENT_PATIENCE: Duration = Duration::from_secs(60);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running cluster.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Testbed {
         from: usize,
         expected: impl Fn(&Event) -> bool,
     ) -> Result<ReceivedEvent, EventTimeout> {
-        let waited = self.events.wait_for(what, from, EVENT_PATIENCE, expected);
+        let waited = self.events.wait_for(what, from, EVENT_TIMEOUT, expected);
         waited.await
     }
 

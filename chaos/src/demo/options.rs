@@ -46,4 +46,4 @@ pub(super) const RANKS: u32 = 4;
 /// Maximum ranks per host, so that the training spans at least two hosts.
 pub(super) const RANKS_PER_HOST_MAX: u32 = 2;
 /// Maximum time for the jobs to end after the last fault.
-pub(super) const FINISH_PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const FINISH_TIMEOUT: Duration = Duration::from_secs(120);

@@ -14,7 +14,7 @@ use crate::cluster::observer::{EventLog, lock};
 use crate::cluster::testbed::Testbed;
 use crate::cluster::timeline::{LineKind, Timeline};
 use crate::cluster::{ClusterOptions, real_gpus};
-use crate::demo::options::{DemoOptions, FINISH_PATIENCE, RANKS, TRAINING};
+use crate::demo::options::{DemoOptions, FINISH_TIMEOUT, RANKS, TRAINING};
 use crate::demo::scoreboard::{FaultRecord, Scoreboard};
 use crate::demo::{DemoError, jobs, stream};
 use crate::workload::training::{read_digest, train_undisturbed};
@@ -182,7 +182,7 @@ impl Stage {
             LineKind::Stage,
             "no more faults; waiting for all jobs to end",
         );
-        let deadline = Instant::now() + FINISH_PATIENCE;
+        let deadline = Instant::now() + FINISH_TIMEOUT;
         while !self.board().missing().is_empty() && Instant::now() < deadline {
             tokio::time::sleep(POLL).await;
         }

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_taken_is_paired_with_what_was_given_back() {
+    fn acquisitions_are_paired_with_releases() {
         let folder = tempfile::tempdir().unwrap();
         let gpu = GpuUuid(7);
         let text = format!(

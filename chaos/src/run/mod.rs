@@ -47,7 +47,7 @@ use load::{LoadSpec, Users, WatchedEvents, Watchers};
 use lock_ledger::LockLedger;
 use nemesis::{Episode, FaultTools, Nemesis, StoppedCluster};
 use options::{
-    DRAIN_PATIENCE, GPUS_PER_HOST, OPERATORS_ROUND, POLL, RAFT, REPLICAS, SHORT_LOG, TIMINGS,
+    DRAIN_TIMEOUT, GPUS_PER_HOST, OPERATORS_ROUND, POLL, RAFT, REPLICAS, SHORT_LOG, TIMINGS,
     WHOLE_LOG, WORKERS,
 };
 use replay::Observation;
@@ -309,7 +309,7 @@ async fn disturb(
 /// Waits until every job has ended, or time is up: the checkers report those that have not. Returns the
 /// newest revision seen.
 async fn await_drained(nemesis: &mut Nemesis) -> Revision {
-    let deadline = Instant::now() + DRAIN_PATIENCE;
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
     let mut newest = Revision(0);
     let mut round = Instant::now();
     while Instant::now() < deadline {

@@ -93,11 +93,11 @@ pub(super) const SNAPSHOTS: usize = 12;
 /// Jobs in a storm of urgent ones.
 pub(super) const STORM_JOBS: usize = 12;
 /// Maximum recovery time of the cluster after a repair (L4).
-pub(super) const WHOLE_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const WHOLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for all jobs to end after the last fault (I13).
-pub(super) const DRAIN_PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(90);
 /// Maximum time for a watcher to receive all events after the last fault.
-pub(super) const WATCH_PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const WATCH_TIMEOUT: Duration = Duration::from_secs(15);
 /// Polling interval.
 pub(super) const POLL: Duration = Duration::from_millis(50);
 /// Interval between the operator's rounds while the jobs end.

@@ -15,10 +15,10 @@ use crate::checkers::{
     PlacementBlocks, RaftRules, WatchDeliveries, false_attribution, phantom_successes,
     sampling_interval,
 };
-use crate::sim::digest::Digest;
 use crate::sim::faults::coverage::{Coverage, Preemptions, Situation};
 use crate::sim::record::{Record, Scene, SceneKind};
-use crate::sim::report::Violation;
+use crate::sim::results::digest::Digest;
+use crate::sim::results::report::Violation;
 use crate::sim::runtime::NodeId;
 
 /// Number of sources of violations: the checkers, and directly reported ones.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkers::{DeliveryError, LostWrite, Misplaced, RaftViolation};
 use crate::sim::disk::FalseDurability;
 use crate::sim::faults::plan::losses;
-use crate::sim::report::Violation;
+use crate::sim::results::report::Violation;
 
 /// A known bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

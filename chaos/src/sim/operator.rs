@@ -11,17 +11,17 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::error_chain::chain;
 use crate::sim::checkers::Checkers;
-use crate::sim::gateway::Gateway;
-use crate::sim::network::SimNetwork;
+use crate::sim::links::gateway::Gateway;
+use crate::sim::links::network::SimNetwork;
+use crate::sim::links::transport::Registry;
 use crate::sim::record::{Scene, SceneKind};
 use crate::sim::replicas::Replicas;
 use crate::sim::runtime::NodeId;
-use crate::sim::transport::Registry;
 
 /// First node number of operators: each errand has its own.
 pub const OPERATOR_NODES: u32 = 1_000_000;
 /// Maximum time to retry a step of an errand.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between two tries.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 /// Timeout of one answer.
@@ -78,7 +78,7 @@ impl Operator {
     }
 
     async fn is_done(&self, change: &MemberChange) -> bool {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             match self.ask(change).await {
                 Some(Ok(_)) => return true,

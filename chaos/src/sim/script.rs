@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_again_and_nothing_else_is() {
+    fn a_written_script_is_read_again_and_other_files_are_refused() {
         let options = WorldOptions {
             seed: 9,
             faults_s: 30,

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::sim::checkers::Checkers;
 use crate::sim::faults::coverage::Situation;
-use crate::sim::network::SimNetwork;
+use crate::sim::links::network::SimNetwork;
 use crate::sim::runtime::{NodeId, spawn_on};
 
 /// First node number of watchers.

@@ -27,7 +27,7 @@ pub use options::TrialsOptions;
 pub use report::{Measured, TrialReport, TrialsReport};
 pub use trial::Trial;
 
-use options::{FINISH_PATIENCE, RANKS, TRAINING};
+use options::{FINISH_TIMEOUT, RANKS, TRAINING};
 use stage::Stage;
 
 use crate::checkers::{RunRecords, RunRecordsError};
@@ -175,7 +175,7 @@ impl Stage<'_> {
         let ended = self.testbed.events.wait_for(
             "the end of the training",
             0,
-            FINISH_PATIENCE,
+            FINISH_TIMEOUT,
             move |event| matches!(&event.kind, EventKind::JobFinished { job: of, .. } if *of == job),
         );
         match ended.await.ok()?.event.kind {

@@ -57,4 +57,4 @@ pub(super) const URGENT_PRIORITY: i32 = 10;
 /// supervisors were frozen as well, so no process there could end them before.
 pub(super) const THAW_MS_MAX: u64 = 1_000;
 /// Maximum time for the training to end after the fault.
-pub(super) const FINISH_PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const FINISH_TIMEOUT: Duration = Duration::from_secs(120);

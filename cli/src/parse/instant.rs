@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_planned_comes_at_an_instant_or_in_a_while() {
+    fn a_start_is_a_time_or_a_duration() {
         assert_eq!(coming("2099-01-01T00:00:00Z"), Ok(4_070_908_800_000));
         let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
         let in_an_hour = coming("1h").unwrap_or_default();

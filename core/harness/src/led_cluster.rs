@@ -186,7 +186,7 @@ impl LedCluster {
     /// The report that a repair or a check has ended.
     fn end_of(&self, component: &Component, since: TimeMs, step: WorkStep) -> HealthCommand {
         let leader = self.cluster.leader();
-        let evidence = step.word().to_owned();
+        let evidence = step.name().to_owned();
         match self.restart_of(component, since) {
             Some((host, rule)) => HealthCommand::Restarted {
                 leader,

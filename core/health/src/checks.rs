@@ -99,7 +99,7 @@ mod tests {
             text,
             figures,
         } = read(dialect, end, output);
-        let severity = severity.map_or("unknown", Severity::word);
+        let severity = severity.map_or("unknown", Severity::name);
         let figures: Vec<String> = figures
             .iter()
             .map(|(name, value)| format!(" {name}={value}"))

@@ -105,7 +105,7 @@ fn fmt_dependencies(
     formatter.write_str("it waits for the end of ")?;
     open.iter().enumerate().try_for_each(|(position, other)| {
         let before = if position == 0 { "job" } else { ", job" };
-        write!(formatter, "{before} {} ({})", other.job, other.when.word())
+        write!(formatter, "{before} {} ({})", other.job, other.when.name())
     })?;
     match total.saturating_sub(open.len() as u64) {
         0 => Ok(()),

@@ -11,7 +11,7 @@ use serde_json::Value;
 const RANKS: usize = 4;
 const STEPS: u64 = 150;
 /// Maximum wait for a state, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A folder for one job, and how its gang is started.
 struct Job {
@@ -134,11 +134,11 @@ fn text(output: &Output) -> String {
 
 #[expect(clippy::disallowed_methods, reason = "a poll with a deadline")]
 fn poll(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(
             Instant::now() < deadline,
-            "{what} did not come within {PATIENCE:?}"
+            "{what} did not come within {TIMEOUT:?}"
         );
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -32,7 +32,7 @@ pub struct BootstrapPlan {
     /// Number of initial members.
     pub expect: usize,
     /// Time to wait for them.
-    pub patience: Duration,
+    pub wait_max: Duration,
 }
 
 /// Outcome of the bootstrap.
@@ -51,7 +51,7 @@ pub enum BootstrapError {
     /// Not all members appeared, or etcd did not work.
     #[error(
         "{} of {expect} replicas have appeared in etcd within {} s: {}{}",
-        .seen.len(), .patience.as_secs(), list(.seen),
+        .seen.len(), .wait_max.as_secs(), list(.seen),
         .last.as_ref().map(|it| format!("; {it}")).unwrap_or_default()
     )]
     TimedOut {
@@ -60,7 +60,7 @@ pub enum BootstrapError {
         /// Expected number of members.
         expect: usize,
         /// Time waited.
-        patience: Duration,
+        wait_max: Duration,
         /// Last error of etcd, if it did not work.
         last: Option<String>,
     },
@@ -114,7 +114,7 @@ pub async fn bootstrap(
     keys: &Keys,
     plan: &BootstrapPlan,
 ) -> Result<BootstrapOutcome, BootstrapError> {
-    let deadline = Instant::now() + plan.patience;
+    let deadline = Instant::now() + plan.wait_max;
     let mut backoff = backoff();
     let mut failure_log = FailureLog::new("bootstrapping the cluster");
     let mut seen = BTreeMap::new();
@@ -146,7 +146,7 @@ pub async fn bootstrap(
             return Err(BootstrapError::TimedOut {
                 seen,
                 expect: plan.expect,
-                patience: plan.patience,
+                wait_max: plan.wait_max,
                 last,
             });
         }
@@ -225,7 +225,7 @@ mod tests {
             id,
             address: format!("r{id}:7400"),
             expect: 3,
-            patience: Duration::from_secs(1),
+            wait_max: Duration::from_secs(1),
         }
     }
 

@@ -14,7 +14,7 @@ use muster_etcd::{
     BootstrapError, BootstrapPlan, Etcd, EtcdSettings, Health, Keys, Publication, Publisher,
     bootstrap, discover, follow,
 };
-use muster_tests::{EtcdServer, PATIENCE, eventually, has_etcd, skip};
+use muster_tests::{EtcdServer, TIMEOUT, eventually, has_etcd, skip};
 use muster_tls::{PeerRole, issue};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -255,15 +255,15 @@ async fn a_cluster_is_bootstrapped_once_by_the_expected_number_of_replicas() {
         return;
     }
     let server = EtcdServer::start(ROOMY_BYTES).await;
-    let founding = |id: u64, patience| BootstrapPlan {
+    let founding = |id: u64, wait_max| BootstrapPlan {
         id,
         address: format!("r{id}:7400"),
         expect: 3,
-        patience,
+        wait_max,
     };
-    let start = async |id: u64, patience| {
+    let start = async |id: u64, wait_max| {
         let mut etcd = Etcd::open(&settings(&server)).unwrap();
-        bootstrap(&mut etcd, &keys(), &founding(id, patience)).await
+        bootstrap(&mut etcd, &keys(), &founding(id, wait_max)).await
     };
     let first = Publishing::start(&settings(&server), 1);
     let third = Publishing::start(&settings(&server), 3);
@@ -274,8 +274,7 @@ async fn a_cluster_is_bootstrapped_once_by_the_expected_number_of_replicas() {
     assert!(late.starts_with("2 of 3 replicas"), "{late}");
 
     let second = Publishing::start(&settings(&server), 2);
-    let (one, two, three) =
-        tokio::join!(start(1, PATIENCE), start(2, PATIENCE), start(3, PATIENCE));
+    let (one, two, three) = tokio::join!(start(1, TIMEOUT), start(2, TIMEOUT), start(3, TIMEOUT));
     let founded = one.unwrap();
     assert_eq!(founded.members.keys().collect::<Vec<_>>(), [&1, &2, &3]);
     assert!(!founded.has_begun);
@@ -283,7 +282,7 @@ async fn a_cluster_is_bootstrapped_once_by_the_expected_number_of_replicas() {
     assert_eq!(three.unwrap(), founded);
 
     let fourth = Publishing::start(&settings(&server), 4);
-    let refused = start(4, PATIENCE).await;
+    let refused = start(4, TIMEOUT).await;
     assert!(matches!(
         refused,
         Err(BootstrapError::NotAMember { id: 4, .. })
@@ -291,9 +290,9 @@ async fn a_cluster_is_bootstrapped_once_by_the_expected_number_of_replicas() {
     // A leader has begun: no cluster is bootstrapped again.
     first.leads(1, &Contents::new());
     names_leader(&server, 1).await;
-    assert!(start(2, PATIENCE).await.unwrap().has_begun);
+    assert!(start(2, TIMEOUT).await.unwrap().has_begun);
     server.ctl(&["del", &keys().bootstrap()]).unwrap();
-    let refused = start(2, PATIENCE).await;
+    let refused = start(2, TIMEOUT).await;
     assert!(matches!(
         refused,
         Err(BootstrapError::ExistingCluster { .. })

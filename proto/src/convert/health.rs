@@ -24,12 +24,12 @@ macro_rules! transmit_by_name {
     ($($kind:ty),+) => {$(
         impl Twin<String> for $kind {
             fn to_wire(&self) -> String {
-                self.word().to_owned()
+                self.name().to_owned()
             }
 
             fn from_wire(field: &str, wire: String) -> Result<Self, InvalidField> {
                 Self::of(&wire).ok_or_else(|| {
-                    let rule = format!("`{wire}` is not one of {}", Self::all_words());
+                    let rule = format!("`{wire}` is not one of {}", Self::all_names());
                     InvalidField::new(field, rule)
                 })
             }
@@ -72,7 +72,7 @@ impl From<&Attribution> for v1::Attribution {
             measures: attribution
                 .measures
                 .iter()
-                .map(|measure| measure.word().to_owned())
+                .map(|measure| measure.name().to_owned())
                 .collect(),
             step: attribution.step.to_wire(),
             host: String::new(),

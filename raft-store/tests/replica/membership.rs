@@ -14,7 +14,7 @@ use muster_raft_store::{
 };
 
 use crate::support::counter::{Add, Counter};
-use crate::support::{PATIENCE, config, eventually};
+use crate::support::{TIMEOUT, config, eventually};
 
 /// Replicas by position; ids count from 1.
 struct Group {
@@ -274,7 +274,7 @@ impl SnapshotWrite for SlowFile {
         let gate = self.gate.lock().unwrap().take();
         if let Some(gate) = gate {
             gate.waits.send(()).unwrap();
-            let let_in = gate.lets.recv_timeout(PATIENCE);
+            let let_in = gate.lets.recv_timeout(TIMEOUT);
             let_in.map_err(|_| io::Error::other("the test ended before allowing the sync"))?;
         }
         self.file.finish()

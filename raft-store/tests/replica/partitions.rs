@@ -14,7 +14,7 @@ use muster_raft_store::{
 use tokio::time::timeout;
 
 use crate::support::counter::{Add, Counter};
-use crate::support::{PATIENCE, config, eventually};
+use crate::support::{TIMEOUT, config, eventually};
 
 struct Group<M: StateMachine> {
     network: MemoryNetwork,
@@ -119,7 +119,7 @@ async fn an_isolated_follower_knows_no_leader_and_is_lost_after_a_while() {
         let mut leadership = group.replicas[follower].leadership();
         let there =
             leadership.wait_for(|now| now.leader.is_some() == is_known && now.is_lost == is_lost);
-        let there = timeout(PATIENCE, there).await;
+        let there = timeout(TIMEOUT, there).await;
         assert!(there.is_ok(), "{what}");
     };
     known("it follows", true, false).await;

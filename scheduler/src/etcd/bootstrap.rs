@@ -33,7 +33,7 @@ pub(crate) async fn bootstrap(
         id: config.replica_id.get(),
         address: config.advertised_address().to_owned(),
         expect: publish.bootstrap_expect,
-        patience: Duration::from_secs(publish.bootstrap_wait_seconds),
+        wait_max: Duration::from_secs(publish.bootstrap_wait_seconds),
     };
     let mut leadership = handle.leadership();
     let founded = tokio::select! {

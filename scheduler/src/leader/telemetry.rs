@@ -134,22 +134,22 @@ pub(super) fn changed(changes: &Changes) {
 fn health_changed(changes: &Changes) {
     for (class, charge, step) in &changes.attributed {
         let labels = [
-            ("class", class.word()),
-            ("charge", charge.word()),
-            ("step", step.word()),
+            ("class", class.name()),
+            ("charge", charge.name()),
+            ("step", step.name()),
         ];
         counter!(names::ATTEMPTS_ATTRIBUTED_TOTAL, &labels).increment(1);
     }
     for (kind, rule) in &changes.blocked {
-        counter!(names::BLOCKS_TOTAL, "kind" => kind.word(), "rule" => rule.clone()).increment(1);
+        counter!(names::BLOCKS_TOTAL, "kind" => kind.name(), "rule" => rule.clone()).increment(1);
     }
     for (component, by_admin) in &changes.unblocked {
         let source = if *by_admin { "admin" } else { "auto" };
-        let labels = [("kind", component.kind().word()), ("source", source)];
+        let labels = [("kind", component.kind().name()), ("source", source)];
         counter!(names::UNBLOCKS_TOTAL, &labels).increment(1);
     }
     for note in &changes.noted {
-        counter!(names::HEALTH_NOTES_TOTAL, "note" => note.word()).increment(1);
+        counter!(names::HEALTH_NOTES_TOTAL, "note" => note.name()).increment(1);
     }
 }
 
@@ -183,7 +183,7 @@ pub(super) fn proposed(commands: usize) {
 /// Records the time from a worker's finding to its commit, in milliseconds.
 pub(super) fn detected(severity: Severity, took_ms: u64) {
     let took = Duration::from_millis(took_ms);
-    histogram!(names::DETECTION_SECONDS, "severity" => severity.word()).record(took);
+    histogram!(names::DETECTION_SECONDS, "severity" => severity.name()).record(took);
 }
 
 pub(super) fn rejected() {

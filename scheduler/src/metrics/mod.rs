@@ -27,7 +27,7 @@ pub(crate) fn describe() {
     }
     for kind in [ComponentKind::Gpu, ComponentKind::Host] {
         for source in ["auto", "admin"] {
-            let labels = [("kind", kind.word()), ("source", source)];
+            let labels = [("kind", kind.name()), ("source", source)];
             counter!(names::UNBLOCKS_TOTAL, &labels).increment(0);
         }
     }
@@ -47,7 +47,7 @@ pub(crate) fn describe() {
 
 /// Initializes the counters used by alerts: a lost rack ends many attempts at once, perhaps the first ever.
 fn init_attribution_counters() {
-    let charge = Charge::Infra.word();
+    let charge = Charge::Infra.name();
     for class in Class::ALL {
         if matches!(class, Class::Scheduler | Class::Site) {
             // These are never charged.
@@ -55,9 +55,9 @@ fn init_attribution_counters() {
         }
         for step in Step::ALL {
             let labels = [
-                ("class", class.word()),
+                ("class", class.name()),
                 ("charge", charge),
-                ("step", step.word()),
+                ("step", step.name()),
             ];
             counter!(names::ATTEMPTS_ATTRIBUTED_TOTAL, &labels).increment(0);
         }

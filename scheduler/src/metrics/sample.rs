@@ -118,15 +118,15 @@ fn health(state: &State) {
     for kind in [ComponentKind::Gpu, ComponentKind::Nic, ComponentKind::Host] {
         for phase in Phase::ALL {
             let count = counts.get(&(kind, *phase)).copied().unwrap_or_default();
-            let labels = [("kind", kind.word()), ("phase", phase.word())];
+            let labels = [("kind", kind.name()), ("phase", phase.name())];
             gauge!(names::COMPONENTS, &labels).set(count as f64);
         }
         let strikes = strikes.get(&kind).copied().unwrap_or_default();
-        gauge!(names::STRIKES, "kind" => kind.word()).set(f64::from(strikes));
+        gauge!(names::STRIKES, "kind" => kind.name()).set(f64::from(strikes));
     }
     for what in Hold::ALL {
         let count = holds.get(what).copied().unwrap_or_default();
-        gauge!(names::HOLDS, "what" => what.word()).set(f64::from(count));
+        gauge!(names::HOLDS, "what" => what.name()).set(f64::from(count));
     }
 }
 

@@ -58,12 +58,12 @@ fn component_to_wire(
         component: Some(component.into()),
         host,
         gpu_index,
-        phase: phase.word().to_owned(),
+        phase: phase.name().to_owned(),
         since_ms: condition.since.0,
         ready_at_ms: waits.then_some(condition.ready_at.0),
         strikes: condition.strikes_at(state.time),
         by_hand: waits && condition.needs_operator(state.time),
-        wanted: wanted.map_or_else(String::new, |action| action.word().to_owned()),
+        wanted: wanted.map_or_else(String::new, |action| action.name().to_owned()),
         muted_rules: mutes.map(|mute| mute.rule.clone()).collect(),
         history: condition.history.iter().map(change_to_wire).collect(),
         restrictions: condition.holds.iter().map(held_to_wire).collect(),
@@ -83,7 +83,7 @@ impl HealthSummary {
     pub(crate) fn of(state: &State, component: &Component) -> Self {
         let Some(condition) = state.health.condition(component) else {
             return Self {
-                phase: Phase::Healthy.word().to_owned(),
+                phase: Phase::Healthy.name().to_owned(),
                 rule: String::new(),
                 restrictions: Vec::new(),
             };
@@ -93,7 +93,7 @@ impl HealthSummary {
         let mut newest_first = condition.history.iter().rev();
         let cause = newest_first.find(|change| is_a_rules && !change.rule.is_empty());
         Self {
-            phase: phase.word().to_owned(),
+            phase: phase.name().to_owned(),
             rule: cause.map_or_else(String::new, |change| change.rule.clone()),
             restrictions: condition.holds.iter().map(held_to_wire).collect(),
         }
@@ -114,7 +114,7 @@ impl HealthSummary {
 fn held_to_wire(held: &Restriction) -> v1::Restriction {
     v1::Restriction {
         rule: held.rule.clone(),
-        what: held.what.word().to_owned(),
+        what: held.what.name().to_owned(),
         evidence: held.evidence.clone(),
         since_ms: held.since.0,
     }
@@ -145,7 +145,7 @@ fn change_to_wire(change: &Change) -> v1::HealthChange {
         Actor::Admin(name) => name.clone(),
     };
     v1::HealthChange {
-        event: change.event.word().to_owned(),
+        event: change.event.name().to_owned(),
         actor,
         evidence: change.evidence.clone(),
         at_ms: change.at.0,
@@ -158,7 +158,7 @@ pub(crate) fn would_block_to_wire(state: &State, block: &WouldBlock) -> v1::Woul
         component: Some((&block.component).into()),
         host: place_of(state, &block.component).0,
         rule: block.rule.clone(),
-        scope: block.scope.word().to_owned(),
+        scope: block.scope.name().to_owned(),
         at_ms: block.at.0,
         findings: block.findings,
         evidence: block.evidence.clone(),

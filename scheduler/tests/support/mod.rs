@@ -11,11 +11,11 @@ pub(crate) use group::{Group, TIMINGS};
 pub(crate) use worker::{FakeWorker, PRINTED_BYTES, WorkerOptions, printed_at};
 
 /// Longest wait of a test for a state.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Polls until `check` returns a value.
 pub(crate) async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = check().await {
             return value;

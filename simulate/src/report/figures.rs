@@ -136,7 +136,7 @@ pub struct HealthFigures {
     /// The same GPU-hours by what they waited for.
     pub healthy_out_gpu_hours: HealthyOutByCause<f64>,
     /// GPU-hours of faulty GPUs.
-    pub ill_gpu_hours: f64,
+    pub unhealthy_gpu_hours: f64,
     /// The largest share of all GPUs out of placement at a time.
     pub out_share_max: Option<f64>,
 }
@@ -165,7 +165,7 @@ impl HealthFigures {
             false_blocks: counts.false_blocks,
             healthy_idle_gpu_hours: gpu_hours(counts.healthy_out_gpu_ms.total()),
             healthy_out_gpu_hours: counts.healthy_out_gpu_ms.map(gpu_hours),
-            ill_gpu_hours: gpu_hours(counts.faulty_gpu_ms),
+            unhealthy_gpu_hours: gpu_hours(counts.faulty_gpu_ms),
             out_share_max: share(
                 u128::from(counts.out_max),
                 u128::from(scenario.cluster.gpus()),

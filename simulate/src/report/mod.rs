@@ -41,7 +41,7 @@ pub struct Inputs {
     /// Changes to the policies' rules.
     pub rules: Rules,
     /// Information about the jobs that the scheduler was given.
-    pub told: JobInformation,
+    pub job_information: JobInformation,
     /// Outages of hosts.
     pub outages: usize,
     /// Outages of nodes that no host represents.
@@ -107,7 +107,7 @@ impl<'a> Report<'a> {
                 packing: settings.packing,
                 checkpoint_interval_s: settings.checkpoint_interval_ms.map(seconds),
                 rules: settings.rules,
-                told: settings.job_information,
+                job_information: settings.job_information,
                 outages: scenario.outages.len(),
                 outages_elsewhere: scenario.outages_elsewhere,
                 without_duration: scenario.without_duration.clone(),

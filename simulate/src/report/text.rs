@@ -133,8 +133,8 @@ pub(super) fn sentences(inputs: &Inputs) -> Vec<String> {
 
 /// Deviations from the unmodified policies, in a sentence.
 fn varied(inputs: &Inputs) -> Option<String> {
-    let (rules, told) = (inputs.rules, inputs.told);
-    let limits = match told.limits {
+    let (rules, information) = (inputs.rules, inputs.job_information);
+    let limits = match information.limits {
         TimeLimits::None => None,
         TimeLimits::Exact => Some("jobs have exact time limits".to_owned()),
         TimeLimits::RoundedUp { step_ms } => {
@@ -149,10 +149,10 @@ fn varied(inputs: &Inputs) -> Option<String> {
         says(rules.defragment, "running work may be moved"),
         limits,
         says(
-            told.alike,
+            information.alike,
             "run times are estimated by virtual cluster and size",
         ),
-        says(!told.checkpoints, "the scheduler knows of no checkpoints"),
+        says(!information.checkpoints, "the scheduler knows of no checkpoints"),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join("; "))

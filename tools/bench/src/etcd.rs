@@ -21,7 +21,7 @@ use crate::cpu;
 /// Members of the cluster, as many as Muster has replicas.
 const MEMBERS: usize = 3;
 /// Longest wait for the members to elect a leader.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -138,7 +138,7 @@ impl EtcdClient {
 }
 
 async fn find_leader(clients: &[SocketAddr]) -> anyhow::Result<Channel> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         for client in clients {
             let endpoint = Endpoint::from_shared(format!("http://{client}"))?.tcp_nodelay(true);
@@ -160,7 +160,7 @@ async fn find_leader(clients: &[SocketAddr]) -> anyhow::Result<Channel> {
         }
         sleep(LOOK_EVERY).await;
     }
-    bail!("etcd has no leader after {} s", PATIENCE.as_secs());
+    bail!("etcd has no leader after {} s", TIMEOUT.as_secs());
 }
 
 async fn call<Asked, Answer>(

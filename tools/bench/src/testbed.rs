@@ -17,7 +17,7 @@ use crate::options::Bench;
 use crate::{cpu, specs};
 
 /// Longest wait for a cluster to start, or for a replica to catch up.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Pause between two checks of the cluster.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Log entries that a caught-up replica may be behind: some are in flight under load.
@@ -90,7 +90,7 @@ impl Testbed {
             ..ClusterOptions::small(bench.binary.clone())
         })?;
         let config = ClientConfig {
-            deadline: PATIENCE,
+            deadline: TIMEOUT,
             per_try_deadline: Duration::from_secs(30),
             backoff_max: Duration::from_millis(100),
             tls: cluster.admin_tls(),
@@ -130,7 +130,7 @@ impl Testbed {
     pub(crate) async fn client_of(&self, index: usize) -> anyhow::Result<Client> {
         let config = ClientConfig {
             discover: false,
-            deadline: PATIENCE,
+            deadline: TIMEOUT,
             backoff_base: Duration::from_millis(5),
             backoff_max: Duration::from_millis(20),
             tls: self.cluster.admin_tls(),
@@ -188,7 +188,7 @@ impl Testbed {
         what: &str,
         is_reached: impl Fn(&v1::GetStatusResponse) -> bool,
     ) -> anyhow::Result<v1::GetStatusResponse> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let status = self.client.status(v1::Consistency::Linearizable).await?;
             if is_reached(&status) {
@@ -197,7 +197,7 @@ impl Testbed {
             if Instant::now() > deadline {
                 bail!(
                     "waited {} s for {what}; status of the cluster: {status:?}",
-                    PATIENCE.as_secs()
+                    TIMEOUT.as_secs()
                 );
             }
             sleep(LOOK_EVERY).await;
@@ -206,7 +206,7 @@ impl Testbed {
 
     /// Waits until every replica has caught up with the leader.
     pub(crate) async fn await_in_step(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             // Only the leader knows the progress of the others.
             let leader = self.leader().await?;
@@ -218,7 +218,7 @@ impl Testbed {
             ensure!(
                 Instant::now() < deadline,
                 "the replicas have not caught up after {} s: {:?}",
-                PATIENCE.as_secs(),
+                TIMEOUT.as_secs(),
                 status.replicas
             );
             sleep(LOOK_EVERY).await;

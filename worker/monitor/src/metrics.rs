@@ -37,7 +37,7 @@ const ALERTED: [(&str, Severity); 6] = [
 /// the first event.
 pub fn describe() {
     for (rule, severity) in ALERTED {
-        counter!(FINDINGS, "rule" => rule, "severity" => severity.word()).increment(0);
+        counter!(FINDINGS, "rule" => rule, "severity" => severity.name()).increment(0);
     }
     describe_gauge!(FAULTED, "GPUs of this host that are unfit");
     describe_gauge!(GPU_STATE, "1 for the state that a GPU is in, by its UUID");
@@ -64,11 +64,11 @@ pub fn describe() {
 }
 
 pub(crate) fn health_finding(rule: &str, severity: Severity) {
-    counter!(FINDINGS, "rule" => rule.to_owned(), "severity" => severity.word()).increment(1);
+    counter!(FINDINGS, "rule" => rule.to_owned(), "severity" => severity.name()).increment(1);
 }
 
 pub(crate) fn health_check(check: &str, severity: Option<Severity>) {
-    let result = severity.map_or("unknown", Severity::word);
+    let result = severity.map_or("unknown", Severity::name);
     counter!(CHECKS, "check" => check.to_owned(), "result" => result).increment(1);
 }
 

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_ago_does_not_count() {
+    fn old_readings_do_not_count() {
         let mut recent = WindowedGrowth::default();
         recent.add(MonotonicMs(1_000), 7);
         recent.add(MonotonicMs(5_000), 0);

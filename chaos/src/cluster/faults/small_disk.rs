@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_on_a_disk_is_copied_beside_it_but_not_what_fills_it() {
+    fn the_contents_of_a_disk_are_copied_without_the_filler() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         fs::create_dir_all(data.join("log")).unwrap();

@@ -31,7 +31,7 @@ const LINK: &str = "eth0";
 /// A link address that no host has.
 const NOWHERE: &str = "02:00:00:00:00:00";
 /// Maximum time until a new namespace is ready.
-const READY_PATIENCE: Duration = Duration::from_secs(5);
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Polling interval.
 const READY_POLL: Duration = Duration::from_millis(5);
 
@@ -210,7 +210,7 @@ impl Namespace {
             .spawn()
             .map_err(cannot_start("unshare"))?;
         let namespace = Self { keeper };
-        let deadline = Instant::now() + READY_PATIENCE;
+        let deadline = Instant::now() + READY_TIMEOUT;
         while !namespace.is_apart() {
             if Instant::now() >= deadline {
                 return Err(NetworkError::NoNamespace(namespace.keeper.id()));

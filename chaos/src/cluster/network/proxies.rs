@@ -102,7 +102,7 @@ mod tests {
     /// Long enough for anything sent on loopback to arrive.
     const QUIET: Duration = Duration::from_millis(300);
     /// Deadline of all waits.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
     /// Numbers of the host of the replica with the proxy, and of another host.
     const REPLICA: usize = 0;
     const WORKER: usize = 1;
@@ -125,7 +125,7 @@ mod tests {
 
     /// Connects as soon as the address accepts connections.
     async fn connected(address: SocketAddr) -> TcpStream {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             match TcpStream::connect(address).await {
                 Ok(stream) => return stream,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     async fn received(stream: &mut TcpStream) -> u8 {
-        let read = timeout(PATIENCE, stream.read_u8()).await;
+        let read = timeout(TIMEOUT, stream.read_u8()).await;
         read.unwrap().unwrap()
     }
 
@@ -216,7 +216,7 @@ mod tests {
         );
         network.reconnect(REPLICA, WORKER).unwrap();
         assert_eq!(received(&mut of_worker).await, b'x');
-        let ended = timeout(PATIENCE, of_worker.read(&mut [0])).await.unwrap();
+        let ended = timeout(TIMEOUT, of_worker.read(&mut [0])).await.unwrap();
         assert!(!ended.is_ok_and(|count| count > 0));
     }
 
@@ -234,7 +234,7 @@ mod tests {
         drop(left);
         sleep(QUIET).await;
         network.heal(REPLICA, Direction::Out).unwrap();
-        let (mut behind, byte) = timeout(PATIENCE, next(&replica)).await.unwrap();
+        let (mut behind, byte) = timeout(TIMEOUT, next(&replica)).await.unwrap();
         assert_eq!(byte, *b"s");
         behind.write_all(b"t").await.unwrap();
         assert_eq!(received(&mut stays).await, b't');
@@ -247,7 +247,7 @@ mod tests {
         network.check().unwrap();
         let _other = TcpListener::bind(address).await.unwrap();
         let _replica = TcpListener::bind(target).await.unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let error = loop {
             match network.check() {
                 Err(error) => break error.to_string(),
@@ -268,9 +268,9 @@ mod tests {
         user.write_all(b"a").await.unwrap();
         let (behind, _) = next(&replica).await;
         drop((behind, replica));
-        let ended = timeout(PATIENCE, user.read(&mut [0])).await.unwrap();
+        let ended = timeout(TIMEOUT, user.read(&mut [0])).await.unwrap();
         assert!(!ended.is_ok_and(|count| count > 0));
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while TcpStream::connect(address).await.is_ok() {
             assert!(Instant::now() < deadline, "the call is accepted");
             sleep(Duration::from_millis(5)).await;

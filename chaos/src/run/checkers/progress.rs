@@ -41,7 +41,7 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
             );
         }
     }
-    if let Some(text) = what_has_not_ended(&evidence.log.state) {
+    if let Some(text) = unfinished_work(&evidence.log.state) {
         violation(Invariant::Progress, text);
     }
     found
@@ -74,7 +74,7 @@ fn failure(outcome: &Outcome) -> Option<&str> {
 }
 
 /// Jobs that have not ended at the end of the run, with the blocks on their GPUs; `None` if all have ended.
-fn what_has_not_ended(state: &State) -> Option<String> {
+fn unfinished_work(state: &State) -> Option<String> {
     let live = state.jobs.values().filter(|job| !job.phase.is_terminal());
     let live: Vec<String> = live
         .map(|job| format!("job {} ({}) is {:?}", job.id, job.spec.name, job.phase))

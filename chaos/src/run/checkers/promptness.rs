@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mostly_slow_is_noticed_and_a_machine_that_is_slow_once_is_not() {
+    fn frequent_delays_are_found_and_a_single_one_is_not() {
         let often = figures(Fault::LeaderKilled, [400, 500, 1_600, 1_700, 1_800]);
         assert_eq!(judge(&[often]).len(), 1);
         let once = figures(Fault::LeaderKilled, [400, 500, 500, 600, 9_000]);

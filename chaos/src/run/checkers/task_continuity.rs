@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_fault_before_may_have_displaced_does_not_count() {
+    fn attempts_displaced_by_the_previous_fault_do_not_count() {
         let next = Episode {
             began_us: 8_000,
             healed_us: 9_000,

@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_must_be_there_once_unless_it_was_forgotten() {
+    fn acknowledged_jobs_exist_once_unless_pruned() {
         let submit = |request, job| operation(Call::Submit(RequestId(request)), job, job, None);
         let succeeded = v1::JobPhase::Succeeded;
         let own = [ours(3, 1, succeeded)];

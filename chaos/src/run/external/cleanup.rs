@@ -16,7 +16,7 @@ use crate::run::external::Tag;
 /// Maximum number of jobs listed.
 const JOBS_MAX: usize = 1_000_000;
 /// Maximum time for the clean-up: tasks are given time to stop.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval between passes. Two passes in a row must find nothing: a call in flight may take effect after
 /// the first.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ pub(super) fn together(mut errors: Vec<RunError>) -> RunError {
 
 /// Ends everything it finds until it finds nothing more, or time is up.
 async fn clear(client: &Client, tag: &Tag) -> Result<Vec<v1::Job>, RunError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut was_clear = false;
     loop {
         let found = pass(client, tag).await;

@@ -10,7 +10,7 @@ use crate::run::RunError;
 use crate::run::external::cleanup;
 use crate::run::external::hosts::SEARCH;
 use crate::run::external::nemesis::{ExternalNemesis, InjectedFault, is_up};
-use crate::run::options::{LONG_FAULT, NEMESIS, POLL, SHORT_FAULT, WHOLE_PATIENCE};
+use crate::run::options::{LONG_FAULT, NEMESIS, POLL, SHORT_FAULT, WHOLE_TIMEOUT};
 
 /// Drain timeout of a host, in milliseconds.
 const DRAIN_MS: u64 = 3_000;
@@ -143,7 +143,7 @@ impl ExternalNemesis {
             }
             Err(error) => return Err(error.into()),
         };
-        let deadline = Instant::now() + WHOLE_PATIENCE;
+        let deadline = Instant::now() + WHOLE_TIMEOUT;
         loop {
             let now = self.client.status(v1::Consistency::Linearizable).await?;
             if now.leadership_epoch > status.leadership_epoch {
@@ -198,7 +198,7 @@ impl ExternalNemesis {
         };
         let before = self.look_at(&host).await?.incarnation;
         self.processes[number].kill()?;
-        let deadline = Instant::now() + WHOLE_PATIENCE;
+        let deadline = Instant::now() + WHOLE_TIMEOUT;
         while self.look_at(&host).await?.incarnation <= before {
             if Instant::now() > deadline {
                 return Err(not_started_again(&format!("the agent of {host}")));
@@ -227,9 +227,9 @@ impl ExternalNemesis {
 
 /// Error for a killed process that was not restarted.
 pub(super) fn not_started_again(what: &str) -> RunError {
-    let patience = WHOLE_PATIENCE.as_secs();
+    let wait_max = WHOLE_TIMEOUT.as_secs();
     RunError::Harness(format!(
-        "{what} was killed and has not returned after {patience} s: it must be restarted by its operator, \
+        "{what} was killed and has not returned after {wait_max} s: it must be restarted by its operator, \
          and must belong to this cluster"
     ))
 }

@@ -41,7 +41,7 @@ use crate::run::clock::{RunSpan, now_us};
 use crate::run::history::History;
 use crate::run::load::{GANG_TASKS_MAX, LoadSpec, TaskProgram, Users, Watchers};
 use crate::run::nemesis::Episode;
-use crate::run::options::{DRAIN_PATIENCE, NEMESIS, POLL};
+use crate::run::options::{DRAIN_TIMEOUT, NEMESIS, POLL};
 use crate::run::report::{self, RunParameters};
 use crate::run::{RunError, RunReport};
 
@@ -332,7 +332,7 @@ async fn strike_all(
 /// Waits until every job of the run has ended, or time is up: jobs that still wait for resources are not
 /// the cluster's failure. Returns the newest revision seen.
 async fn await_ended(client: &Client, tag: &Tag) -> Revision {
-    let deadline = Instant::now() + DRAIN_PATIENCE;
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
     let mut newest = Revision(0);
     while Instant::now() < deadline {
         // A cluster that does not answer cannot confirm that its jobs have ended.

@@ -20,7 +20,7 @@ use crate::run::external::replicas::Replica;
 use crate::run::external::{Tag, TargetOptions};
 use crate::run::history::History;
 use crate::run::nemesis::{Episode, NO_TARGET};
-use crate::run::options::{POLL, WHOLE_PATIENCE};
+use crate::run::options::{POLL, WHOLE_TIMEOUT};
 
 /// Timeout of one check: a replica that does not answer is not healthy.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
@@ -172,7 +172,7 @@ impl ExternalNemesis {
 
     /// Waits until the cluster has recovered; returns the first failed check on timeout.
     pub(super) async fn await_whole(&self) -> Option<String> {
-        let deadline = Instant::now() + WHOLE_PATIENCE;
+        let deadline = Instant::now() + WHOLE_TIMEOUT;
         loop {
             let missing = self.missing().await;
             if missing.is_none() || Instant::now() > deadline {

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::run::clock::now_us;
-use crate::run::options::{POLL, WATCH_PATIENCE};
+use crate::run::options::{POLL, WATCH_TIMEOUT};
 
 /// Events of one revision, as received by a watcher.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,7 +120,7 @@ impl Watchers {
 
     /// Waits until all have received a revision, or time is up; returns what they received.
     pub(in crate::run) async fn end(self, last: Revision) -> Vec<WatchedEvents> {
-        let deadline = Instant::now() + WATCH_PATIENCE;
+        let deadline = Instant::now() + WATCH_TIMEOUT;
         while Instant::now() < deadline && self.watched.iter().any(|it| lock(it).position < last) {
             tokio::time::sleep(POLL).await;
         }

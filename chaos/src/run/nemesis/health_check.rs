@@ -6,7 +6,7 @@ use tokio::time::{Duration, Instant, timeout};
 
 use crate::run::RunError;
 use crate::run::nemesis::Nemesis;
-use crate::run::options::{POLL, WHOLE_PATIENCE, WORKERS};
+use crate::run::options::{POLL, WHOLE_TIMEOUT, WORKERS};
 
 /// Timeout of one check: a replica that does not answer is not healthy.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
@@ -14,7 +14,7 @@ pub(super) const LOOK: Duration = Duration::from_secs(2);
 impl Nemesis {
     /// Waits until the cluster is healthy; returns false on timeout.
     pub(super) async fn await_recovery(&self) -> bool {
-        let deadline = Instant::now() + WHOLE_PATIENCE;
+        let deadline = Instant::now() + WHOLE_TIMEOUT;
         while Instant::now() < deadline {
             if self.missing().await.is_none() {
                 return true;

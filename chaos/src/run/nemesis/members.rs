@@ -10,7 +10,7 @@ use crate::cluster::PendingReplica;
 use crate::run::RunError;
 use crate::run::nemesis::Nemesis;
 use crate::run::nemesis::effects::Effect;
-use crate::run::options::{POLL, WHOLE_PATIENCE};
+use crate::run::options::{POLL, WHOLE_TIMEOUT};
 
 impl Nemesis {
     /// A fourth replica joins, and the leader is removed while it leads; a new replica, without data and
@@ -48,7 +48,7 @@ impl Nemesis {
         });
         self.client.change_replicas(add, false).await?;
         let promote = Change::PromoteReplicaId(new.id.get());
-        let deadline = Instant::now() + WHOLE_PATIENCE;
+        let deadline = Instant::now() + WHOLE_TIMEOUT;
         loop {
             match self.client.change_replicas(promote.clone(), false).await {
                 Ok(_) => return Ok(()),
@@ -66,7 +66,7 @@ impl Nemesis {
     }
 
     async fn await_end_of_spare(&mut self, removed: &PendingReplica) -> Result<(), RunError> {
-        let deadline = Instant::now() + WHOLE_PATIENCE;
+        let deadline = Instant::now() + WHOLE_TIMEOUT;
         while self.cluster.is_spare_running()? && Instant::now() < deadline {
             sleep(POLL).await;
         }

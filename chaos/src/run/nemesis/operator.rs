@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_rules_keep_out_of_use_is_found_with_all_of_its_rules() {
+    fn components_out_of_use_are_listed_with_all_their_rules() {
         let kept = |rule: &str| v1::Restriction {
             rule: rule.to_owned(),
             ..v1::Restriction::default()

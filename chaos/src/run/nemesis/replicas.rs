@@ -15,7 +15,7 @@ use crate::run::nemesis::effects::{Effect, last_entry, snapshots_of};
 use crate::run::nemesis::pinned_client::PinnedClient;
 use crate::run::nemesis::{IsolatedLeader, Nemesis};
 use crate::run::options::{
-    CLOCK_STEP_S, POLL, SHORT_FAULT, SLOW_SYNC_MS, SNAPSHOTS, WHOLE_PATIENCE, WORKERS,
+    CLOCK_STEP_S, POLL, SHORT_FAULT, SLOW_SYNC_MS, SNAPSHOTS, WHOLE_TIMEOUT, WORKERS,
 };
 
 impl Nemesis {
@@ -195,7 +195,7 @@ impl Nemesis {
     /// Waits until a replica has stopped by itself, under the writes of users that make it notice its
     /// failure. If it does not, this is recorded and it is killed.
     pub(super) async fn await_end_of(&mut self, replica: usize, why: &str) -> Result<(), RunError> {
-        let deadline = Instant::now() + WHOLE_PATIENCE;
+        let deadline = Instant::now() + WHOLE_TIMEOUT;
         while self.cluster.is_replica_running(replica)? && Instant::now() < deadline {
             sleep(POLL).await;
         }

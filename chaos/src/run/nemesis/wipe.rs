@@ -11,7 +11,7 @@ use crate::run::clock::now_us;
 use crate::run::nemesis::Nemesis;
 use crate::run::nemesis::effects::Effect;
 use crate::run::nemesis::health_check::LOOK;
-use crate::run::options::{POLL, SHORT_FAULT, WHOLE_PATIENCE};
+use crate::run::options::{POLL, SHORT_FAULT, WHOLE_TIMEOUT};
 
 /// Message that such a replica logs once.
 const SAYS: &str = "its data directory was lost or replaced";
@@ -45,7 +45,7 @@ impl Nemesis {
     /// Checks that it reports the loss and does not serve, while the others do.
     async fn judge_wiped(&mut self, replica: usize, said_before: usize) -> Result<(), RunError> {
         let name = self.name_of(replica);
-        let deadline = Instant::now() + WHOLE_PATIENCE;
+        let deadline = Instant::now() + WHOLE_TIMEOUT;
         while self.count_said(replica)? == said_before && Instant::now() < deadline {
             sleep(POLL).await;
         }

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_old_leader_proposes_must_be_refused() {
+    fn proposals_of_an_old_leader_must_be_refused() {
         let mut replay = replay_of(Vec::new());
         let old = Command::Prune {
             leader: LeadershipEpoch(1),
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_majority_has_is_committed_whatever_was_noted() {
+    fn entries_of_a_majority_are_committed_whatever_was_recorded() {
         let some = |count: u64| {
             (0..count)
                 .map(|at| entry(at, Vec::new()))

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_displaced_comes_back_before_the_next_fault_or_not_at_all() {
+    fn displaced_work_returns_before_the_next_fault_or_never() {
         let episode = Episode {
             target: "node01".to_owned(),
             ..Episode::of(Fault::HostKilled)

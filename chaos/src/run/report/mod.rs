@@ -35,7 +35,7 @@ pub enum Verdict {
 impl Verdict {
     /// The word for it.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
             Self::Rejected => "REJECTED",

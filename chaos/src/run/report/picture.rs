@@ -224,7 +224,7 @@ mod tests {
     use crate::run::replay::ReplayedLog;
 
     #[test]
-    fn what_silences_a_replica_is_drawn_in_its_own_row() {
+    fn faults_that_silence_a_replica_have_a_row_of_their_own() {
         let struck_by = |fault, target: &str, id| {
             let target = target.to_owned();
             let episode = Episode {

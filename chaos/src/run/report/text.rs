@@ -36,7 +36,7 @@ impl RunReport {
         let made: usize = self.faults.iter().map(|it| it.made).sum();
         let head = format!(
             "{}: profile {}, {made} faults in {:.0} s",
-            self.verdict.word(),
+            self.verdict.name(),
             self.profile,
             self.seconds
         );

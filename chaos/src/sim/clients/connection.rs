@@ -17,9 +17,9 @@ use tonic::Status;
 
 use crate::sim::checkers::Checkers;
 use crate::sim::faults::coverage::Situation;
-use crate::sim::network::SimNetwork;
+use crate::sim::links::network::SimNetwork;
+use crate::sim::links::transport::Registry;
 use crate::sim::runtime::{NodeId, spawn_on};
-use crate::sim::transport::Registry;
 
 /// Timeout for one replica's answer.
 pub(super) const TRY_TIMEOUT: Duration = Duration::from_secs(2);

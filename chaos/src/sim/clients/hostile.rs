@@ -12,7 +12,7 @@ use rand::Rng;
 use crate::sim::clients::{SimClient, submission};
 use crate::sim::faults::coverage::Situation;
 use crate::sim::random_streams::{StreamOwner, draws};
-use crate::sim::report::Violation;
+use crate::sim::results::report::Violation;
 use crate::sim::scale::Tempo;
 
 /// Id of a job that does not exist.

@@ -29,12 +29,12 @@ use crate::sim::configuration::{
     draw_scheduling,
 };
 use crate::sim::faults::coverage::Situation;
-use crate::sim::network::SimNetwork;
+use crate::sim::links::network::SimNetwork;
+use crate::sim::links::transport::Registry;
 use crate::sim::random_streams::{StreamOwner, draws};
 use crate::sim::record::{Scene, SceneKind};
 use crate::sim::runtime::NodeId;
 use crate::sim::scale::Tempo;
-use crate::sim::transport::Registry;
 use crate::workload::PhillyGenerator;
 
 /// One in this many jobs is submitted as part of a pipeline.

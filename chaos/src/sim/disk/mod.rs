@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_decayed_is_put_back_where_it_is_still_there() {
+    fn decayed_bytes_are_restored_where_they_still_exist() {
         let disk = SimDisk::new(FalseDurability::None);
         assert!(!disk.decay(3), "the disk is empty");
         let mounted = disk.mount(Duration::ZERO);

@@ -33,8 +33,8 @@ impl Heartbeats {
     }
 
     pub(super) fn is_unanswered(&self, timings: Timings) -> bool {
-        let patience_ms = timings.leader_timeout_ms(self.period_ms);
-        self.answered.elapsed() > Duration::from_millis(patience_ms)
+        let wait_ms_max = timings.leader_timeout_ms(self.period_ms);
+        self.answered.elapsed() > Duration::from_millis(wait_ms_max)
     }
 
     pub(super) fn sent(&mut self) {

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use crate::sim::clock::SimClock;
 use crate::sim::disk::{FalseDurability, Loss, SimDisk};
-use crate::sim::network::SimNetwork;
+use crate::sim::links::network::SimNetwork;
+use crate::sim::links::transport::{Registry, SimTransport};
 use crate::sim::random_streams::{StreamOwner, draws};
 use crate::sim::runtime::{NodeId, SimRuntime, kill, spawn_on};
-use crate::sim::transport::{Registry, SimTransport};
 
 /// Name of a world's cluster.
 const CLUSTER: &str = "simulated";

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{fmt, io, thread};
 
-use crate::sim::report::Report;
+use crate::sim::results::report::Report;
 use crate::sim::sweep::{SweepOptions, world_of};
 use crate::sim::world::{WorldOptions, simulate};
 

@@ -24,7 +24,7 @@ use crate::sim::checkers::Checkers;
 use crate::sim::faults::coverage::{Coverage, Situation};
 use crate::sim::mutant::Mutant;
 use crate::sim::record::difference;
-use crate::sim::report::{Report, Violation};
+use crate::sim::results::report::{Report, Violation};
 use crate::sim::world::{WorldOptions, judged, record, simulate};
 
 /// Worlds within which each mutant must be found; those that cannot show it are skipped.

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::checkers::Misplaced;
 use crate::sim::host::SimHost;
-use crate::sim::report::Violation;
+use crate::sim::results::report::Violation;
 use crate::sim::world::World;
 
 /// Heartbeats within which healthy hosts have reported so: more than any window counted in readings, plus a

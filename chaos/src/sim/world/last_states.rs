@@ -3,9 +3,9 @@
 use muster_engine::state::State;
 use muster_raft_store::{Handle, StateHistoryError};
 
-use crate::sim::digest::Digest;
 use crate::sim::faults::coverage::Situation;
-use crate::sim::report::Violation;
+use crate::sim::results::digest::Digest;
+use crate::sim::results::report::Violation;
 use crate::sim::world::World;
 
 impl World {

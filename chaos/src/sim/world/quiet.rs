@@ -15,8 +15,8 @@ use muster_raft_store::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::sim::diagnosis::describe_stuck;
-use crate::sim::report::Violation;
+use crate::sim::results::diagnosis::describe_stuck;
+use crate::sim::results::report::Violation;
 use crate::sim::world::World;
 
 /// Maximum time for replicas to reach one revision.
@@ -34,8 +34,8 @@ impl World {
         }
         let repaired = Instant::now();
         let tempo = self.options.scale.tempo;
-        let patience = tempo.quiet_max();
-        let mut deadline = repaired + patience;
+        let wait_max = tempo.quiet_max();
+        let mut deadline = repaired + wait_max;
         self.recover(repaired).await;
         for finished in users {
             if tokio::time::timeout_at(deadline, finished).await.is_err() {
@@ -58,7 +58,7 @@ impl World {
             // ended.
             if jobs < fewest {
                 fewest = jobs;
-                deadline = Instant::now() + patience;
+                deadline = Instant::now() + wait_max;
             }
             self.give_back().await;
             if Instant::now() > deadline {

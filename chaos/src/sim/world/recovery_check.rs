@@ -8,7 +8,7 @@ use muster_model::ids::{ReplicaId, Revision};
 use muster_raft_store::Handle;
 use tokio::time::{Instant, sleep};
 
-use crate::sim::report::Violation;
+use crate::sim::results::report::Violation;
 use crate::sim::runtime::NodeId;
 use crate::sim::world::World;
 

@@ -48,7 +48,7 @@ pub(crate) struct Add {
     #[arg(long)]
     learner: bool,
     #[command(flatten)]
-    patience: Patience,
+    wait_max: CatchUpTimeout,
 }
 
 /// `muster cluster promote`
@@ -58,7 +58,7 @@ pub(crate) struct Promote {
     #[arg(value_name = "ID")]
     replica: u64,
     #[command(flatten)]
-    patience: Patience,
+    wait_max: CatchUpTimeout,
 }
 
 /// `muster cluster remove`
@@ -86,12 +86,12 @@ pub(crate) struct Replace {
     #[arg(value_name = "NEW=HOST:PORT", value_parser = parse::replica_or_id)]
     new: (ReplicaId, Option<String>),
     #[command(flatten)]
-    patience: Patience,
+    wait_max: CatchUpTimeout,
 }
 
 /// Limit of the wait for a replica that catches up.
 #[derive(Clone, Copy, Debug, Args)]
-struct Patience {
+struct CatchUpTimeout {
     /// Longest time to catch up once the replica is added (10m); a later call continues where this one ended.
     /// The wait for a replica that does not answer is limited by the leader, to 5s
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
@@ -157,7 +157,7 @@ impl Add {
             "replica {id} at {address} added as a learner; it catches up before it votes"
         ));
         let change = Change::PromoteReplicaId(id.get());
-        let promoted = catch_up(&client, &screen, id, change, self.patience).await?;
+        let promoted = catch_up(&client, &screen, id, change, self.wait_max).await?;
         report_change(&screen, id, "votes", "was already a voter", &promoted)
     }
 }
@@ -168,7 +168,7 @@ impl Promote {
         let screen = options.screen();
         let id = ReplicaId(self.replica);
         let change = Change::PromoteReplicaId(self.replica);
-        let promoted = catch_up(&client, &screen, id, change, self.patience).await?;
+        let promoted = catch_up(&client, &screen, id, change, self.wait_max).await?;
         report_change(&screen, id, "votes", "was already a voter", &promoted)
     }
 }
@@ -206,7 +206,7 @@ impl Replace {
             old_replica_id: self.old,
             new_replica_id: new.get(),
         });
-        let replaced = catch_up(&client, &screen, new, change, self.patience).await?;
+        let replaced = catch_up(&client, &screen, new, change, self.wait_max).await?;
         let done = format!("replaces replica {}", self.old);
         report_change(&screen, new, &done, "had already replaced it", &replaced)
     }
@@ -226,9 +226,9 @@ async fn catch_up(
     screen: &Screen,
     id: ReplicaId,
     change: Change,
-    patience: Patience,
+    wait_max: CatchUpTimeout,
 ) -> Result<v1::ChangeReplicasResponse, Failure> {
-    let deadline = Instant::now() + patience.timeout.unwrap_or(CATCH_UP_MAX);
+    let deadline = Instant::now() + wait_max.timeout.unwrap_or(CATCH_UP_MAX);
     let mut shown = None;
     loop {
         let status = client.status(v1::Consistency::Linearizable).await?;

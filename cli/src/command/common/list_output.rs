@@ -54,7 +54,7 @@ impl PhaseFilter {
     /// API names of the phases.
     pub(crate) fn phases(&self) -> Vec<String> {
         let phases = self.phase.iter().flat_map(|word| word.phases());
-        phases.map(|phase| phase.word().to_owned()).collect()
+        phases.map(|phase| phase.name().to_owned()).collect()
     }
 }
 

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_program_left_running_ends_with_it_at_its_limit() {
+    async fn processes_left_by_a_credential_program_end_at_its_time_limit() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("child");
         let case = Case::of(&component("rma", false)).unwrap();

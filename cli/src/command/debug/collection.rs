@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_in_has_no_secrets_and_what_is_missing_is_named() {
+    fn a_collection_has_no_secrets_and_names_missing_parts() {
         let mut collection = Collection::default();
         let labels = json!({"labels": {"token": "hunter2", "rack": "r1"}});
         collection.add("a.json", Ok::<_, String>(labels));

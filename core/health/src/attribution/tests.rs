@@ -152,7 +152,7 @@ impl Play {
     /// Class, component, charge and measures, in one line.
     fn summary(&self) -> String {
         let found = self.attribute().attribution;
-        let measures: Vec<&str> = found.measures.iter().map(|it| it.word()).collect();
+        let measures: Vec<&str> = found.measures.iter().map(|it| it.name()).collect();
         let component = match found.component {
             Some(Component::Gpu(gpu)) => format!(" gpu{}", gpu.0),
             Some(Component::Host(host)) => format!(" host{host}"),

@@ -12,8 +12,8 @@ mod suspected;
 mod transitions;
 mod withdrawal;
 
+use muster_model::named_enum;
 use muster_model::time::TimeMs;
-use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
 
 pub use self::condition::{ChangeRejected, Condition, Mute, Outcome, Restart, Restriction};
@@ -22,7 +22,7 @@ pub use self::strikes::{RecoveryLimits, Strikes};
 pub use self::suspected::Suspected;
 pub use self::transitions::{TRANSITIONS, next};
 
-word_enum! {
+named_enum! {
     /// Event of a component.
     Event {
         /// A rule suspects it.

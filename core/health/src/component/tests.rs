@@ -125,7 +125,7 @@ fn a_fault_is_repaired_checked_and_put_on_probation() {
         Ok(Outcome::Changed)
     );
     assert_eq!((gpu.phase, gpu.since), (Phase::Healthy, minute(75)));
-    let events: Vec<&str> = gpu.history.iter().map(|it| it.event.word()).collect();
+    let events: Vec<&str> = gpu.history.iter().map(|it| it.event.name()).collect();
     assert_eq!(
         events,
         [

@@ -147,7 +147,7 @@ pub fn judge_recovery(recovery: Option<Recovery>) -> Assessment {
     let Some(recovery) = recovery else {
         return Assessment::counted("no recovery is named");
     };
-    let reading = recovery.word();
+    let reading = recovery.name();
     match recovery {
         Recovery::None => Assessment {
             severity: Severity::Info,

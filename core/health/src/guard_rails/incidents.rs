@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use muster_model::ids::HostId;
+use muster_model::named_enum;
 use muster_model::time::{MINUTE_MS, SECOND_MS, TimeMs};
-use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
 
 /// Hosts that fail within this span failed together.
@@ -15,7 +15,7 @@ const HOLD_MS: u64 = 120 * SECOND_MS;
 /// Maximum number of groups that are tracked; beyond it, the one with the oldest event is dropped.
 pub(super) const GROUPS_MAX: usize = 4_096;
 
-word_enum! {
+named_enum! {
     /// Kind of a group of hosts.
     GroupKind {
         /// The whole cluster.

@@ -9,15 +9,15 @@ mod ledger;
 
 use muster_model::health::{Component, Scope, Weight};
 use muster_model::ids::{HostId, JobId};
+use muster_model::named_enum;
 use muster_model::time::TimeMs;
-use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
 
 pub use self::breaker::Breaker;
 pub use self::incidents::{Group, GroupKind, Incident, Incidents};
 pub use self::ledger::{Rails, RailsLimits};
 
-word_enum! {
+named_enum! {
     /// Guard rail that can refuse a block or a repair.
     Rail {
         /// Too much of the pool was newly blocked within an hour.

@@ -1,14 +1,14 @@
 //! Parsing of XIDs and SXids in the lines of NVIDIA's drivers.
 
 use muster_model::ids::GpuUuid;
-use muster_model::word_enum;
+use muster_model::named_enum;
 
 use crate::kernel_log::bus::BusId;
 
 /// Maximum number of registers in a line.
 const WORDS_MAX: usize = 8;
 
-word_enum! {
+named_enum! {
     /// The driver's suggestion for restoring a GPU (XID 154).
     Recovery {
         /// Nothing is needed.

@@ -6,7 +6,7 @@
 mod binomial;
 mod counts;
 
-use muster_model::word_enum;
+use muster_model::named_enum;
 
 pub use self::binomial::{ONE, Rate, at_least};
 pub use self::counts::{Counts, HostRecord};
@@ -26,7 +26,7 @@ const PROOF: u64 = ONE / 5_000;
 /// Failures and starts added to the fleet's, so that a small or new one has a rate: one in fifty.
 const PRIOR: (u64, u64) = (1, 50);
 
-word_enum! {
+named_enum! {
     /// Evidence against a host.
     Feature {
         /// Infrastructure failures of tasks that ran on it alone.

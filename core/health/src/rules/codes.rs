@@ -1,7 +1,7 @@
 //! Tables of XIDs of GPUs and SXids of NVSwitches, and of NVLink 5 error decoding.
 
 use muster_model::health::{Charge, DeviceAction, Scope, Severity};
-use muster_model::word_enum;
+use muster_model::named_enum;
 use serde::{Deserialize, Serialize};
 
 use crate::rules::RuleError;
@@ -11,7 +11,7 @@ use crate::rules::text::{Table, Value};
 /// The lists of the table, in the order of `Codes`.
 const FIELDS: [&str; 3] = ["xids", "sxids", "links"];
 
-word_enum! {
+named_enum! {
     /// Severity of a single XID.
     XidSeverity {
         /// Logged only.
@@ -31,7 +31,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Usual cause of an XID.
     Blame {
         /// The program.
@@ -55,7 +55,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Action for tasks on the GPU.
     TaskAction {
         /// None.
@@ -75,7 +75,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Required diversity of repetitions.
     Distinct {
         /// Any jobs.
@@ -87,7 +87,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Reach of an SXid on its host.
     SxidReach {
         /// Counted only.
@@ -105,7 +105,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Consequence of an NVLink 5 error.
     Link5Then {
         /// Counted only.

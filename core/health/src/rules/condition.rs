@@ -2,13 +2,13 @@
 
 use std::fmt;
 
+use muster_model::named_enum;
 use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
-use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
 
 use crate::rules::{COUNT_MAX, SPAN_MS_MAX};
 
-word_enum! {
+named_enum! {
     /// Comparison operator.
     Operator {
         /// Greater.
@@ -104,7 +104,7 @@ impl Condition {
             ));
         }
         let operator = Operator::of(operator).ok_or_else(|| {
-            let remedy = format!("compare with one of {}", Operator::all_words());
+            let remedy = format!("compare with one of {}", Operator::all_names());
             wrong(operator, &remedy)
         })?;
         let value = value

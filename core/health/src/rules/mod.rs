@@ -17,7 +17,7 @@ mod thresholds;
 use muster_model::health::{
     Action, Charge, ComponentKind, DeviceAction, Hold as Kept, Scope, Severity, Weight,
 };
-use muster_model::word_enum;
+use muster_model::named_enum;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -49,7 +49,7 @@ pub const COUNT_MAX: u32 = 64;
 /// Longest span of a condition: 30 days, after which strikes are forgotten as well.
 pub const SPAN_MS_MAX: u64 = 30 * muster_model::time::DAY_MS;
 
-word_enum! {
+named_enum! {
     /// Effect of a rule's findings.
     Mode {
         /// They are counted and shown, and nothing else.
@@ -59,7 +59,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Origin of a rule's threshold.
     Origin {
         /// From the named source.
@@ -73,7 +73,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Condition for ending a block by this rule.
     Clears {
         /// A healthy reading.

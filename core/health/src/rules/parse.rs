@@ -170,7 +170,7 @@ fn read_rule(table: &Table) -> Result<Rule, RuleError> {
         Ok(Side {
             when: fields.conditions(when)?,
             actions: fields.actions(actions)?,
-            block: fields.word(block, Scope::of, Scope::all_words, Some(Scope::None))?,
+            block: fields.word(block, Scope::of, Scope::all_names, Some(Scope::None))?,
         })
     };
     let rule = Rule {
@@ -178,18 +178,18 @@ fn read_rule(table: &Table) -> Result<Rule, RuleError> {
         component: fields.word(
             "component",
             ComponentKind::of,
-            ComponentKind::all_words,
+            ComponentKind::all_names,
             None,
         )?,
         source: fields.text("source")?.to_owned(),
         healthy: fields.conditions("healthy")?,
         degraded: side("degraded", "degraded_actions", "degraded_block")?,
         fatal: side("fatal", "fatal_actions", "fatal_block")?,
-        clears: fields.word("clears", Clears::of, Clears::all_words, None)?,
-        charge: fields.word("charge", Charge::of, Charge::all_words, None)?,
-        weight: fields.word("evidence", Weight::of, Weight::all_words, None)?,
-        mode: fields.word("mode", Mode::of, Mode::all_words, None)?,
-        origin: fields.word("origin", Origin::of, Origin::all_words, None)?,
+        clears: fields.word("clears", Clears::of, Clears::all_names, None)?,
+        charge: fields.word("charge", Charge::of, Charge::all_names, None)?,
+        weight: fields.word("evidence", Weight::of, Weight::all_names, None)?,
+        mode: fields.word("mode", Mode::of, Mode::all_names, None)?,
+        origin: fields.word("origin", Origin::of, Origin::all_names, None)?,
         figure: fields.text("figure")?.to_owned(),
     };
     check_sense(&rule, &fields)?;
@@ -310,13 +310,13 @@ impl<'a> Fields<'a> {
         &self,
         name: &str,
         of: fn(&str) -> Option<T>,
-        all_words: fn() -> String,
+        all_names: fn() -> String,
         default: Option<T>,
     ) -> Result<T, RuleError> {
         if let (None, Some(default)) = (self.entry(name), default) {
             return Ok(default);
         }
-        let choice = || format!("write one of {}", all_words());
+        let choice = || format!("write one of {}", all_names());
         let text = self.text(name).map_err(|error| RuleError {
             remedy: choice(),
             ..error
@@ -348,7 +348,7 @@ impl<'a> Fields<'a> {
 
     fn actions(&self, name: &str) -> Result<Vec<Action>, RuleError> {
         let read = |text: &String| {
-            let remedy = || format!("actions are {}", Action::all_words());
+            let remedy = || format!("actions are {}", Action::all_names());
             Action::of(text)
                 .ok_or_else(|| self.error(name, format!("there is no `{text}`"), remedy()))
         };

@@ -88,7 +88,7 @@ impl HealthState {
         if let Some(condition) = self.conditions.get_mut(component) {
             condition.holds.clear();
         }
-        self.work(component, Event::RepairDone, action.word(), now)
+        self.work(component, Event::RepairDone, action.name(), now)
     }
 
     /// A task succeeded on a component: after a first strike this ends its probation.

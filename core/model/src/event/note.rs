@@ -1,8 +1,8 @@
 //! Kinds of notes about health.
 
-use crate::word_enum;
+use crate::named_enum;
 
-word_enum! {
+named_enum! {
     /// Kind of a note about health.
     HealthNote {
         /// Operators should look.

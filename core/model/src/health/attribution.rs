@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::health::{Charge, Component};
-use crate::word_enum;
+use crate::named_enum;
 
 /// Maximum number of evidence lines per attribution.
 pub const EVIDENCE_LINES_MAX: usize = 8;
@@ -13,7 +13,7 @@ pub const EVIDENCE_LINES_MAX: usize = 8;
 /// Confidence from which an end is attributed on its own evidence; below it, the history is consulted first.
 pub const CERTAIN_PERMILLE: u16 = 700;
 
-word_enum! {
+named_enum! {
     /// Attributed component class.
     Class {
         /// The user's program.
@@ -37,7 +37,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Consequence for the job or the attributed component.
     Measure {
         /// Run again.
@@ -59,7 +59,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Attribution steps in the order in which they are tried.
     Step {
         /// The scheduler ended it.
@@ -116,7 +116,7 @@ impl Attribution {
     /// Formats it with the display name of the attributed component, unless the class says enough.
     #[must_use]
     pub fn named(&self, component: Option<&str>) -> String {
-        let class = self.class.word();
+        let class = self.class.name();
         let starts_with_class = |name: &str| name.split(' ').next() == Some(class);
         let what = match component {
             Some(name) if starts_with_class(name) => name.to_owned(),

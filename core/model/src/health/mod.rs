@@ -9,8 +9,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{GpuUuid, HostId};
+use crate::named_enum;
 use crate::time::TimeMs;
-use crate::word_enum;
 
 pub use self::attribution::{
     Attribution, CERTAIN_PERMILLE, Class, EVIDENCE_LINES_MAX, Measure, Step,
@@ -24,7 +24,7 @@ pub const FINDINGS_PER_REPORT_MAX: usize = 64;
 /// Maximum length in bytes of a finding's raw line: the size of a kernel log record.
 pub const EVIDENCE_BYTES_MAX: usize = 1_024;
 
-word_enum! {
+named_enum! {
     /// Kind of component that a rule judges.
     ComponentKind {
         /// A GPU.
@@ -40,7 +40,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Severity of a finding. Ordered: the last one is the worst.
     Severity {
         /// Normal: the finding is over.
@@ -56,7 +56,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Scope of a block.
     Scope {
         /// Nothing.
@@ -72,7 +72,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Placement restriction on a component that works, but not properly. Ordered: the last one is the
     /// strictest.
     Hold {
@@ -83,7 +83,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Budget charged for an attempt that ends for this reason.
     Charge {
         /// Retries of the job.
@@ -95,7 +95,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Evidential weight of a rule.
     Weight {
         /// The device or the kernel itself reports the failure.
@@ -105,7 +105,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+named_enum! {
     /// Action, in the order of the escalation ladder: the first that helps is enough.
     Action {
         /// Count it.

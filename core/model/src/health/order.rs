@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::health::Component;
+use crate::named_enum;
 use crate::time::TimeMs;
-use crate::word_enum;
 
-word_enum! {
+named_enum! {
     /// Device action of a repair or check.
     DeviceAction {
         /// No action.
@@ -49,7 +49,7 @@ pub struct Order {
     pub is_thorough: bool,
 }
 
-word_enum! {
+named_enum! {
     /// Stage of a repair or check of a component out of placement; the component's phase says which of the
     /// two it is.
     WorkStep {

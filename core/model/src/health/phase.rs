@@ -1,8 +1,8 @@
 //! Health phase of a component, and the work accepted in each phase.
 
-use crate::word_enum;
+use crate::named_enum;
 
-word_enum! {
+named_enum! {
     /// Health phase of a component.
     Phase {
         /// In use.

@@ -85,7 +85,7 @@ impl Condition {
 
     /// The word used in job files.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Succeeded => "after_ok",
             Self::Ended => "after_any",
@@ -195,7 +195,7 @@ pub enum SuspendMode {
 impl SuspendMode {
     /// The word used in job files.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Keep => "keep",
             Self::Release => "release",

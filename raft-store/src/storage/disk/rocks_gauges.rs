@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     /// Timeout of a reading on a loaded machine.
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     #[test]
     fn gauges_are_read_regularly_until_their_owner_is_dropped() {
@@ -90,7 +90,7 @@ mod tests {
         })
         .expect("a thread starts");
         for _ in 0..2 {
-            reads.recv_timeout(PATIENCE).expect("it is read again");
+            reads.recv_timeout(TIMEOUT).expect("it is read again");
         }
         drop(reader);
         while reads.try_recv().is_ok() {}

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tonic::transport::server::TcpIncoming;
 
 use crate::support::counter::{Add, Counter};
-use crate::support::{PATIENCE, config, eventually};
+use crate::support::{TIMEOUT, config, eventually};
 
 /// One replica on a runtime of its own, so that it can be killed.
 pub(crate) struct Node {
@@ -136,7 +136,7 @@ impl Cluster {
     where
         F: Future<Output = Result<T, ProposeError>>,
     {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let leader = self.leader().await;
             match propose(self.nodes[leader].handle().clone()).await {

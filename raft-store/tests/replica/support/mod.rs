@@ -9,11 +9,11 @@ use muster_raft_store::{Config, Handle, StateMachine, Timings};
 use tokio::time::Instant;
 
 /// Deadline of a test that waits for a state.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Polls until `check` returns a value.
 pub(crate) async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = check().await {
             return value;

@@ -21,7 +21,7 @@ impl PhaseFilter {
         let mut phases = Vec::new();
         for name in names {
             let before = phases.len();
-            let is_meant = |phase: &Phase| phase.word() == name || stem(*phase) == name;
+            let is_meant = |phase: &Phase| phase.name() == name || stem(*phase) == name;
             phases.extend(Phase::ALL.iter().copied().filter(is_meant));
             if phases.len() == before {
                 return Err(unknown(name));
@@ -55,7 +55,7 @@ impl PhaseFilter {
 
 /// The name of a phase without its source.
 fn stem(phase: Phase) -> &'static str {
-    let name = phase.word();
+    let name = phase.name();
     name.split_once('(').map_or(name, |(stem, _)| stem)
 }
 
@@ -71,7 +71,7 @@ fn unknown(name: &str) -> Status {
         "INVALID_REQUEST",
         &format!(
             "phases: unknown phase `{shown}`; known are {}",
-            Phase::all_words()
+            Phase::all_names()
         ),
         &[("field", "phases".to_owned())],
     )

@@ -156,7 +156,7 @@ fn usual_times_are_learnt() {
 }
 
 #[test]
-fn what_the_cluster_would_refuse_is_refused() {
+fn changes_that_the_cluster_would_refuse_are_refused() {
     let mut cluster = Cluster::with_hosts(1, 8);
     settle(&mut cluster);
     let refused = asked(&cluster, &[Change::Drain("nowhere".to_owned())]);

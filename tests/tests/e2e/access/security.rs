@@ -12,7 +12,7 @@ use muster_proto::status::ErrorReport;
 use muster_proto::v1::event::Kind;
 use muster_proto::{FILE_DESCRIPTOR_SET, v1};
 use muster_tests::{
-    FakeWorker, IdentityProvider, PATIENCE, Run, SecuredCluster, eventually, muster, only_attempt,
+    FakeWorker, IdentityProvider, Run, SecuredCluster, TIMEOUT, eventually, muster, only_attempt,
     output, shell, submit,
 };
 use muster_tls::{Dialer, Tls};
@@ -353,7 +353,7 @@ async fn submissions_seen(client: &Client, jobs: &[JobId]) -> Vec<JobId> {
     let mut watch = client.watch(Some(Revision(1)), filter);
     let mut seen = Vec::new();
     while seen.last() != jobs.last() {
-        let update = timeout(PATIENCE, watch.next()).await;
+        let update = timeout(TIMEOUT, watch.next()).await;
         if let WatchUpdate::Events { events, .. } = update.unwrap().unwrap() {
             seen.extend(events.into_iter().filter_map(|event| match event.kind {
                 Some(Kind::JobSubmitted(submitted)) => Some(JobId(submitted.job_id)),
@@ -495,13 +495,13 @@ async fn a_removed_user_can_neither_read_output_nor_send_input() {
         while beside.next().await?.is_some() {}
         Ok::<(), ClientError>(())
     };
-    let refused = timeout(PATIENCE, sent_away).await.unwrap().unwrap_err();
+    let refused = timeout(TIMEOUT, sent_away).await.unwrap().unwrap_err();
     assert_eq!(refused.reason(), Some("NOT_YOURS"), "{refused}");
     let sent_away = async {
         while logs.next().await?.is_some() {}
         Ok::<(), ClientError>(())
     };
-    let refused = timeout(PATIENCE, sent_away).await.unwrap().unwrap_err();
+    let refused = timeout(TIMEOUT, sent_away).await.unwrap().unwrap_err();
     // A further call with the token is answered with the fact that it is invalid.
     let reason = refused.reason();
     assert!(

@@ -31,7 +31,7 @@ const LEASE_MS: u64 = 40_000;
 /// Exit code of a replica that the group has removed.
 const REMOVED: i32 = 5;
 /// Maximum wait for events after a lease.
-const PATIENCE: Duration = Duration::from_secs(100);
+const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// A task that cannot run twice unnoticed: it holds a lock while it lives, and records every start, and
 /// every start that found the lock taken.
@@ -73,7 +73,7 @@ async fn starts(folder: &Path, name: &str, count: usize) -> Vec<String> {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let started = timeout(PATIENCE, waited).await;
+    let started = timeout(TIMEOUT, waited).await;
     started.unwrap_or_else(|_| panic!("{name}: {:?}", marks(folder, name)))
 }
 
@@ -240,7 +240,7 @@ async fn a_restored_cluster_starts_no_task_twice_that_still_runs_unknown_to_it()
     starts(&own, "moved", 3).await;
     assert!(!is_alive(orphan));
     fs::write(own.join("moved.stop"), "").unwrap();
-    let ended = timeout(PATIENCE, client.wait_job(moved)).await;
+    let ended = timeout(TIMEOUT, client.wait_job(moved)).await;
     assert_eq!(ended.unwrap().unwrap().phase(), v1::JobPhase::Succeeded);
     starts(&own, "moved", 3).await;
 }
@@ -301,7 +301,7 @@ async fn tasks_keep_running_through_a_restore_and_new_ones_start_afterwards() {
     })
     .await;
     fs::write(own.join("kept.stop"), "").unwrap();
-    let ended = timeout(PATIENCE, client.wait_job(job))
+    let ended = timeout(TIMEOUT, client.wait_job(job))
         .await
         .unwrap()
         .unwrap();
@@ -614,7 +614,7 @@ async fn a_follower_of_the_audit_log_misses_no_record_of_a_restarted_replica() {
     let mut wait_for = async |job: JobId| {
         let wanted = format!("job {job}, ");
         loop {
-            let line = timeout(PATIENCE, lines.next_line()).await;
+            let line = timeout(TIMEOUT, lines.next_line()).await;
             let line = line.expect("it goes on").unwrap().unwrap();
             if line.contains(&wanted) {
                 return;

@@ -8,7 +8,7 @@ use muster_client::{Client, ClientConfig, EtcdSettings};
 use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{
-    Cluster, EtcdServer, PATIENCE, Run, Shape, eventually, has_etcd, muster, only_attempt, page,
+    Cluster, EtcdServer, Run, Shape, TIMEOUT, eventually, has_etcd, muster, only_attempt, page,
     shell, skip, submit, with_gpus,
 };
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ async fn leader(etcd: &EtcdServer, accept: impl Fn(&Value) -> bool) -> Value {
 async fn mirrored(etcd: &EtcdServer, jobs: &[JobId]) {
     let wanted: BTreeSet<String> = jobs.iter().map(|job| format!("{job}/0")).collect();
     let mut seen = BTreeSet::new();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while seen != wanted {
         assert!(Instant::now() < deadline, "{seen:?} instead of {wanted:?}");
         sleep(Duration::from_millis(50)).await;

@@ -34,7 +34,7 @@ pub(crate) async fn is_untouched(
 }
 
 /// Blocks by their reasons, and live jobs of any run.
-pub(crate) async fn what_is_left(client: &Client) -> (Vec<String>, usize) {
+pub(crate) async fn remaining_work(client: &Client) -> (Vec<String>, usize) {
     let (_, hosts) = client
         .list_hosts(v1::ListHostsRequest::default())
         .await
@@ -116,7 +116,7 @@ async fn allowed_faults_are_injected_and_a_foreign_job_runs_undisturbed() {
     assert_eq!(report["grounds"]["foreign_jobs"], 1, "{report}");
     assert_eq!(report["grounds"]["foreign_displaced"], 0, "{report}");
     is_untouched(&cluster, &client, (foreign, &before), &pids).await;
-    assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
+    assert_eq!(remaining_work(&client).await, (Vec::new(), 0));
     let page = std::fs::read_to_string(format!("{out}/report.md")).unwrap();
     assert!(
         page.contains("every promise held") && page.contains("agent-frozen"),

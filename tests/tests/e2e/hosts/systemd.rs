@@ -117,7 +117,7 @@ fn enabled_units_start_on_boot() {
 /// Maximum wait for a notification of a service.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The value of a unit's `WatchdogSec=3s` that the service gets, in microseconds.
-const PATIENCE_MICROS: &str = "3000000";
+const TIMEOUT_MICROS: &str = "3000000";
 
 /// A service that uses this test as its systemd. It ends when it is dropped.
 struct Service {
@@ -141,7 +141,7 @@ impl Service {
             .arg(folder.path().join("data"))
             .args(arguments)
             .env("NOTIFY_SOCKET", &path)
-            .env("WATCHDOG_USEC", PATIENCE_MICROS)
+            .env("WATCHDOG_USEC", TIMEOUT_MICROS)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

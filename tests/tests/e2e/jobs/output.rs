@@ -10,7 +10,7 @@ use muster_client::Client;
 use muster_proto::v1;
 use muster_proto::v1::job_service_client::JobServiceClient;
 use muster_tests::{
-    Cluster, PATIENCE, Shape, eventually, only_attempt, printed, shell, submit, with_gpus,
+    Cluster, Shape, TIMEOUT, eventually, only_attempt, printed, shell, submit, with_gpus,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -407,7 +407,7 @@ async fn a_reader_that_pauses_loses_nothing_of_a_command() {
     let mut command = cluster.command(&args);
     let reading = command.stdout(Stdio::piped()).kill_on_drop(true).spawn();
     sleep(PAUSE).await;
-    let read = timeout(PATIENCE, reading.unwrap().wait_with_output()).await;
+    let read = timeout(TIMEOUT, reading.unwrap().wait_with_output()).await;
     let read = read.unwrap().unwrap();
     assert!(read.status.success(), "{:?}", read.status);
     assert_eq!(read.stdout.len(), LONG_OUTPUT_BYTES);
@@ -532,7 +532,7 @@ async fn a_followed_task_is_followed_to_another_host() {
     for pid in cluster.processes_on(worker) {
         muster_tests::kill(pid);
     }
-    let line = timeout(PATIENCE, lines.next_line()).await;
+    let line = timeout(TIMEOUT, lines.next_line()).await;
     assert_eq!(line.unwrap().unwrap().unwrap(), "second");
 }
 
@@ -542,7 +542,7 @@ async fn unread(cluster: &Cluster, args: &[&str]) -> Option<i32> {
     drop(reader);
     let mut command = cluster.command(args);
     command.stdout(writer).kill_on_drop(true);
-    let ended = timeout(PATIENCE, command.status()).await;
+    let ended = timeout(TIMEOUT, command.status()).await;
     ended.unwrap().unwrap().code()
 }
 

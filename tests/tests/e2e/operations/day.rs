@@ -20,7 +20,7 @@ const CLIENTS: usize = 20;
 /// addition to everything else.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum wait for a short job.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Acknowledged jobs with the time of the acknowledgement.
 type Acknowledged = Arc<Mutex<Vec<(JobId, Instant)>>>;
@@ -98,7 +98,7 @@ async fn keeps(client: &Client, acknowledged: &BTreeSet<JobId>) {
 
 async fn runs_a_job(client: &Client) {
     let job = client.submit_job(shell("exit 0")).await.unwrap().job;
-    let Ok(ended) = timeout(PATIENCE, client.wait_job(job)).await else {
+    let Ok(ended) = timeout(TIMEOUT, client.wait_job(job)).await else {
         let status = client.status(v1::Consistency::Linearizable).await;
         panic!("job {job} does not end: {status:?}");
     };

@@ -9,7 +9,7 @@ use muster_tests::{Cluster, Run, SecuredCluster, Shape, eventually};
 use serde_json::Value;
 use tokio::time::{Duration, sleep};
 
-use crate::faults::chaos_target::{SHAPE, foreign_job, is_untouched, what_is_left};
+use crate::faults::chaos_target::{SHAPE, foreign_job, is_untouched, remaining_work};
 
 /// Polling interval for killed processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -74,7 +74,7 @@ async fn a_killed_agent_and_replica_come_back_and_a_foreign_job_keeps_running() 
     let processes = format!("--agent-pid {agent} --replica-pid {replica}");
     assert!(again.contains(&processes), "{again}");
     is_untouched(&cluster, &client, (foreign, &before), &pids).await;
-    assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
+    assert_eq!(remaining_work(&client).await, (Vec::new(), 0));
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn with_certificates_a_run_works_by_its_token_and_leaves_no_block() {
         "{report}"
     );
     let client = cluster.client_of(Some("replica-1"), None).await;
-    assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
+    assert_eq!(remaining_work(&client).await, (Vec::new(), 0));
     let request = v1::ListJobsRequest {
         name: "chaos-".to_owned(),
         ..v1::ListJobsRequest::default()
@@ -160,7 +160,7 @@ async fn a_block_that_an_admin_put_over_that_of_the_run_stays() {
         assert_eq!(cluster.muster(&args).await.code, 0);
     };
     let (run, ()) = tokio::join!(Run::of(command, ""), replaced);
-    let left = what_is_left(&client).await;
+    let left = remaining_work(&client).await;
     assert_eq!(left, (vec![ADMINS.to_owned()], 0), "{run:?}");
 }
 
@@ -203,7 +203,7 @@ async fn an_interrupted_run_removes_its_own_blocks_and_jobs_only() {
         stderr.contains("interrupted; what it had made is cleared away"),
         "{stderr}"
     );
-    assert_eq!(what_is_left(&client).await, (vec![ADMINS.to_owned()], 0));
+    assert_eq!(remaining_work(&client).await, (vec![ADMINS.to_owned()], 0));
     is_untouched(&cluster, &client, (foreign, &before), &pids).await;
 }
 

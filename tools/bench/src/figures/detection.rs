@@ -27,7 +27,7 @@ const CONNECTIONS: usize = 16;
 const SETTLE: Duration = Duration::from_secs(10);
 /// Allowed factor over the time computed from the heartbeat settings: promise P2.
 const MARGIN: f64 = 1.2;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// State of the leader while hosts are silent.
 #[derive(Clone, Copy)]
@@ -59,7 +59,7 @@ async fn at_size(bench: &Bench, hosts: u32, silent: u32) -> anyhow::Result<Vec<R
         connections: CONNECTIONS,
     };
     let mut fleet = Fleet::start(shape, &testbed.addresses())?;
-    fleet.await_welcomed(hosts, PATIENCE).await?;
+    fleet.await_welcomed(hosts, TIMEOUT).await?;
     let mut rows = Vec::new();
     let mut next_victim = 0;
     for leader in [Leader::Lives, Leader::Dies] {
@@ -100,7 +100,7 @@ async fn trial(
     }
     let mut silent = Vec::new();
     for _ in 0..count {
-        silent.push(fleet.await_silent(PATIENCE).await?);
+        silent.push(fleet.await_silent(TIMEOUT).await?);
     }
     let watching = tokio::spawn(observe(watch, silent));
     if let Leader::Dies = leader {
@@ -122,7 +122,7 @@ async fn observe(mut watch: Watch, silent: Vec<SilentWorker>) -> anyhow::Result<
         .map(|silent| (silent.host, silent.since))
         .collect();
     let mut detected = Detected::default();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !waited.is_empty() {
         let update = timeout_at(deadline, watch.next())
             .await

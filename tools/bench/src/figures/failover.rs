@@ -25,12 +25,12 @@ const FLEET: FleetShape = FleetShape {
     gpus_per_host: 8,
     connections: 1,
 };
-const FLEET_PATIENCE: Duration = Duration::from_secs(30);
+const FLEET_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut testbed = Testbed::start(bench, Shape::REPLICAS_ONLY).await?;
     let fleet = Fleet::start(FLEET, &testbed.addresses())?;
-    fleet.await_welcomed(FLEET.hosts, FLEET_PATIENCE).await?;
+    fleet.await_welcomed(FLEET.hosts, FLEET_TIMEOUT).await?;
     testbed.fill(FLEET.hosts * FLEET.gpus_per_host).await?;
     let mut rows = vec![kills(bench, &mut testbed, "idle").await?];
     let jobs = bench.pick(100_000, 5_000);

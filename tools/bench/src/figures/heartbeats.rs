@@ -21,7 +21,7 @@ const GPUS_PER_HOST: u32 = 8;
 const CONNECTIONS: usize = 16;
 /// Goal: share of one core, in per cent.
 const WANTED_PERCENT: f64 = 25.0;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Pause between two scrapes; Prometheus scrapes every 15 s by default.
 const SCRAPE_PAUSE: Duration = Duration::from_secs(1);
 const PERCENT: f64 = 100.0;
@@ -36,7 +36,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     };
     let began = Instant::now();
     let fleet = Fleet::start(shape, &testbed.addresses())?;
-    fleet.await_welcomed(hosts, PATIENCE).await?;
+    fleet.await_welcomed(hosts, TIMEOUT).await?;
     bench.progress(&format!(
         "   {hosts} hosts registered in {:.1} s",
         began.elapsed().as_secs_f64()

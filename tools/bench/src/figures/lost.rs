@@ -21,7 +21,7 @@ use crate::testbed::{REPLICAS, Shape, Testbed};
 /// Clients that submit continuously.
 const CLIENTS: usize = 16;
 /// Longest wait for an answer before a kill.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Difference between the pauses of two trials; the pauses cycle, so that kills hit different phases of
 /// periodic work in a replica.
 const PAUSE_STEP: Duration = Duration::from_millis(37);
@@ -103,7 +103,7 @@ async fn kill_after_answer(
         Victims::Leader => vec![leader],
         Victims::All => (0..REPLICAS).collect(),
     };
-    timeout(ANSWER_PATIENCE, acknowledged.answered.notified())
+    timeout(ANSWER_TIMEOUT, acknowledged.answered.notified())
         .await
         .context("no submit was answered for half a minute")?;
     for index in &dead {

@@ -23,7 +23,7 @@ const FLEET: FleetShape = FleetShape {
     gpus_per_host: 8,
     connections: 1,
 };
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Timeout of one try against a replica that is not up yet.
 const TRY: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ const TRY: Duration = Duration::from_millis(500);
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut testbed = Testbed::start(bench, Shape::REPLICAS_ONLY).await?;
     let fleet = Fleet::start(FLEET, &testbed.addresses())?;
-    fleet.await_welcomed(FLEET.hosts, PATIENCE).await?;
+    fleet.await_welcomed(FLEET.hosts, TIMEOUT).await?;
     testbed.fill(FLEET.hosts * FLEET.gpus_per_host).await?;
     let before = memory(&testbed)?;
     let jobs = bench.pick(100_000, 5_000);
@@ -118,7 +118,7 @@ async fn restart_follower(testbed: &mut Testbed) -> anyhow::Result<Duration> {
     let client = testbed.client_of(follower).await?;
     let began = Instant::now();
     testbed.revive(follower)?;
-    timeout(PATIENCE, await_revision(&client, newest)).await?;
+    timeout(TIMEOUT, await_revision(&client, newest)).await?;
     Ok(began.elapsed())
 }
 

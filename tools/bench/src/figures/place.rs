@@ -24,7 +24,7 @@ const CONNECTIONS: usize = 16;
 const SINGLES_WANTED: f64 = 20_000.0;
 /// Goal for placements of 8-GPU gangs per second.
 const GANGS_WANTED: f64 = 2_000.0;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const IN_FLIGHT: usize = 256;
 
 /// The measured cluster.
@@ -133,7 +133,7 @@ impl MeasuredCluster {
         };
         let began = Instant::now();
         let fleet = Fleet::start(shape, &testbed.addresses())?;
-        fleet.await_welcomed(hosts, PATIENCE).await?;
+        fleet.await_welcomed(hosts, TIMEOUT).await?;
         bench.progress(&format!(
             "   {hosts} hosts registered in {:.1} s",
             began.elapsed().as_secs_f64()
@@ -160,7 +160,7 @@ impl MeasuredCluster {
         let client = self.testbed.client();
         let before = self.fleet.assigned();
         client.submit_job(specs::single()).await?;
-        self.fleet.await_assigned(before + 1, PATIENCE).await?;
+        self.fleet.await_assigned(before + 1, TIMEOUT).await?;
         let mut all_hosts = specs::gang(self.hosts, GPUS_PER_HOST);
         all_hosts.priority = specs::PRIORITY_FIRST;
         let holder = client.submit_job(all_hosts).await?;
@@ -245,7 +245,7 @@ impl<'a> StopWatch<'a> {
     async fn stop(self, tasks: u64, placements: u64, series: &mut Series) -> anyhow::Result<()> {
         const MICROS: f64 = 1e6;
         let wanted = self.assigned + tasks;
-        let ended = self.cluster.fleet.await_assigned(wanted, PATIENCE).await?;
+        let ended = self.cluster.fleet.await_assigned(wanted, TIMEOUT).await?;
         let cpu = crate::cpu::used_by(self.leader)? - self.cpu;
         let placements = placements as f64;
         let took = ended.duration_since(self.began);

@@ -33,7 +33,7 @@ const GANGS_QUICK: u32 = 3;
 const GANG_TASKS: u32 = 64;
 /// Goal until a gang is placed again where there is room, in milliseconds.
 const PLACED_AGAIN_WANTED_MS: f64 = 5_000.0;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let hosts = bench.pick(HOSTS, HOSTS_QUICK);
@@ -45,7 +45,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         connections: CONNECTIONS,
     };
     let mut fleet = Fleet::start(shape, &testbed.addresses())?;
-    fleet.await_welcomed(hosts, PATIENCE).await?;
+    fleet.await_welcomed(hosts, TIMEOUT).await?;
     // Two periods: the load of the registrations is over.
     sleep(Duration::from_secs(10)).await;
     // Measured first: the findings that follow form one incident, and failures during it wait for its end.
@@ -66,7 +66,7 @@ async fn found(fleet: &mut Fleet, hosts: u32, findings: u32) -> anyhow::Result<R
     }
     let mut samples = Samples::default();
     for _ in 0..findings {
-        samples.push_ms(fleet.await_acknowledged(PATIENCE).await?);
+        samples.push_ms(fleet.await_acknowledged(TIMEOUT).await?);
     }
     let count = samples.len();
     ensure!(
@@ -102,20 +102,20 @@ async fn placed_again(
         let spec = specs::gang(GANG_TASKS, GPUS_PER_HOST);
         let job = testbed.client().submit_job(spec).await?.job;
         let tasks = u64::from(GANG_TASKS);
-        fleet.await_assigned(before + tasks, PATIENCE).await?;
+        fleet.await_assigned(before + tasks, TIMEOUT).await?;
         let victim = first_host(testbed, job).await?;
         let began = Instant::now();
         fleet.report_finding(victim)?;
-        let again = fleet.await_assigned(before + 2 * tasks, PATIENCE).await?;
+        let again = fleet.await_assigned(before + 2 * tasks, TIMEOUT).await?;
         samples.push_ms(again.duration_since(began));
-        fleet.await_acknowledged(PATIENCE).await?;
+        fleet.await_acknowledged(TIMEOUT).await?;
         let elsewhere = first_host(testbed, job).await?;
         ensure!(elsewhere != victim, "the gang came back to a broken GPU");
         let client = testbed.client();
         client
             .cancel_job(job, "bench", "it was placed again")
             .await?;
-        timeout(PATIENCE, client.wait_job(job))
+        timeout(TIMEOUT, client.wait_job(job))
             .await
             .context("a gang did not end")??;
     }

@@ -25,7 +25,7 @@ use crate::samples::Samples;
 const WANTED_MS: f64 = 20.0;
 /// Commands per proposal while jobs are loaded.
 const BATCH: u64 = 512;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const REST: Duration = Duration::from_millis(500);
 
 /// A replica with jobs and a prober.
@@ -42,7 +42,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     // It is its own only member: nothing ever connects to that address.
     handle.initialize(vec![Peer::new(1, "127.0.0.1:1")]).await?;
     let mut leadership = handle.leadership();
-    timeout(PATIENCE, leadership.wait_for(|now| now.is_self))
+    timeout(TIMEOUT, leadership.wait_for(|now| now.is_self))
         .await
         .context("the only replica does not lead")??;
     let mut probed = Probed {
@@ -134,7 +134,7 @@ impl Probed {
             if is_over(&self.handle) {
                 return Ok(longest);
             }
-            ensure!(began.elapsed() < PATIENCE, "the snapshot is not written");
+            ensure!(began.elapsed() < TIMEOUT, "the snapshot is not written");
         }
     }
 }

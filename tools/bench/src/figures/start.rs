@@ -30,7 +30,7 @@ const ASSEMBLY_WANTED: Goal = Goal::Percentiles {
     p50: 500.0,
     p99: 1_000.0,
 };
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Pause between two samples, so that each finds the cluster idle.
 const REST: Duration = Duration::from_millis(50);
@@ -61,7 +61,7 @@ async fn single(bench: &Bench, testbed: &Testbed, folder: &Path) -> anyhow::Resu
         let acknowledged = clock::wall();
         let started = stamp(&path).await?;
         times.push((started.as_secs_f64() - acknowledged.as_secs_f64()) * 1e3);
-        timeout(PATIENCE, testbed.client().wait_job(submitted.job))
+        timeout(TIMEOUT, testbed.client().wait_job(submitted.job))
             .await
             .context("a task did not end")??;
         sleep(REST).await;
@@ -80,7 +80,7 @@ async fn single(bench: &Bench, testbed: &Testbed, folder: &Path) -> anyhow::Resu
 
 /// Waits for the time that a task wrote: seconds since the epoch with microseconds, and a line end.
 async fn stamp(path: &Path) -> anyhow::Result<Duration> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         if let Some(line) = text.strip_suffix('\n') {
@@ -103,7 +103,7 @@ async fn gang(bench: &Bench, testbed: &Testbed, tasks: u32, gpus: u32) -> anyhow
         let began = Instant::now();
         let submitted = testbed.client().submit_job(spec).await?;
         let running = await_running(testbed, submitted.job);
-        timeout(PATIENCE, running)
+        timeout(TIMEOUT, running)
             .await
             .context("a gang does not run")??;
         times.push_ms(began.elapsed());
@@ -112,7 +112,7 @@ async fn gang(bench: &Bench, testbed: &Testbed, tasks: u32, gpus: u32) -> anyhow
             .client()
             .cancel_job(submitted.job, "bench", "it ran")
             .await?;
-        timeout(PATIENCE, testbed.client().wait_job(submitted.job))
+        timeout(TIMEOUT, testbed.client().wait_job(submitted.job))
             .await
             .context("a gang did not end")??;
         sleep(REST).await;

@@ -24,7 +24,7 @@ const FLEET: FleetShape = FleetShape {
     gpus_per_host: 8,
     connections: 1,
 };
-const FLEET_PATIENCE: Duration = Duration::from_secs(30);
+const FLEET_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Samples of one store at one concurrency.
 #[derive(Default)]
@@ -64,7 +64,7 @@ impl Series {
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let testbed = Testbed::start(bench, Shape::REPLICAS_ONLY).await?;
     let fleet = Fleet::start(FLEET, &testbed.addresses())?;
-    fleet.await_welcomed(FLEET.hosts, FLEET_PATIENCE).await?;
+    fleet.await_welcomed(FLEET.hosts, FLEET_TIMEOUT).await?;
     testbed.fill(FLEET.hosts * FLEET.gpus_per_host).await?;
     let etcd = if bench.etcd.is_file() {
         Some(EtcdCluster::start(&bench.etcd).await?)

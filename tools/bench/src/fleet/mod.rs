@@ -138,22 +138,22 @@ impl Fleet {
     /// Waits for the next worker that has fallen silent.
     pub(crate) async fn await_silent(
         &mut self,
-        patience: Duration,
+        wait_max: Duration,
     ) -> anyhow::Result<SilentWorker> {
-        timeout(patience, self.silent.recv())
+        timeout(wait_max, self.silent.recv())
             .await
-            .with_context(|| format!("no worker fell silent within {patience:?}"))?
+            .with_context(|| format!("no worker fell silent within {wait_max:?}"))?
             .context("no worker is left")
     }
 
     /// Waits for the next worker whose finding is acknowledged as committed; returns the time that took.
     pub(crate) async fn await_acknowledged(
         &mut self,
-        patience: Duration,
+        wait_max: Duration,
     ) -> anyhow::Result<Duration> {
-        timeout(patience, self.acknowledged.recv())
+        timeout(wait_max, self.acknowledged.recv())
             .await
-            .with_context(|| format!("no finding was acknowledged within {patience:?}"))?
+            .with_context(|| format!("no finding was acknowledged within {wait_max:?}"))?
             .context("no worker is left")
     }
 
@@ -178,10 +178,10 @@ impl Fleet {
     pub(crate) async fn await_welcomed(
         &self,
         hosts: u32,
-        patience: Duration,
+        wait_max: Duration,
     ) -> anyhow::Result<()> {
         let read = || self.counters.welcomed.load(Ordering::Relaxed);
-        self.reach("welcomed workers", u64::from(hosts), patience, read)
+        self.reach("welcomed workers", u64::from(hosts), wait_max, read)
             .await?;
         Ok(())
     }
@@ -190,9 +190,9 @@ impl Fleet {
     pub(crate) async fn await_assigned(
         &self,
         tasks: u64,
-        patience: Duration,
+        wait_max: Duration,
     ) -> anyhow::Result<Instant> {
-        self.reach("assigned tasks", tasks, patience, || self.assigned())
+        self.reach("assigned tasks", tasks, wait_max, || self.assigned())
             .await
     }
 
@@ -200,10 +200,10 @@ impl Fleet {
         &self,
         what: &str,
         wanted: u64,
-        patience: Duration,
+        wait_max: Duration,
         read: impl Fn() -> u64,
     ) -> anyhow::Result<Instant> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + wait_max;
         loop {
             let (count, now) = (read(), Instant::now());
             if count >= wanted {
@@ -211,7 +211,7 @@ impl Fleet {
             }
             if now > deadline {
                 let refused = self.counters.refused.load(Ordering::Relaxed);
-                bail!("{count} of {wanted} {what} ({refused} workers refused) after {patience:?}");
+                bail!("{count} of {wanted} {what} ({refused} workers refused) after {wait_max:?}");
             }
             sleep(LOOK_EVERY).await;
         }

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_read_back_and_compacted() {
+    fn appended_entries_are_read_back_and_compacted() {
         let directory = tempfile::tempdir().unwrap();
         let (path, _) = three(directory.path());
         let (mut journal, records) = Journal::open(&path).unwrap();

@@ -205,9 +205,9 @@ fn handover(
     memory: Arc<dyn GpuMemory>,
     reports: ReportSender,
 ) -> (Handover, GpuUsage) {
-    let patience = Duration::from_millis(config.gpu_memory_wait_ms);
+    let wait_max = Duration::from_millis(config.gpu_memory_wait_ms);
     let uses = GpuUsage::default();
-    let handover = Handover::new(memory, patience, reports, uses.clone());
+    let handover = Handover::new(memory, wait_max, reports, uses.clone());
     (handover, uses)
 }
 

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_memory_is_not_used() {
+    fn folders_on_disk_are_not_used() {
         let home = tempfile::tempdir().unwrap();
         let data = DataDirectory::lock(home.path(), "boot").unwrap();
         let disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();

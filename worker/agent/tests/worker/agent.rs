@@ -326,7 +326,7 @@ const RUNAWAY: &str =
     "setsid sh -c 'echo $$ > runaway; exec sleep 1000' >/dev/null 2>&1 & sleep 1000";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_supervisor_leaves_behind_is_killed() {
+async fn processes_of_a_killed_supervisor_are_killed() {
     let leader = Leader::start(3).await;
     let host = Host::start(&[&leader]);
     let task = script(RUNAWAY);
@@ -340,7 +340,7 @@ async fn what_a_killed_supervisor_leaves_behind_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_dead_host_leaves_behind_is_killed_before_anything_starts() {
+async fn processes_of_an_earlier_agent_are_killed_before_any_start() {
     let leader = Leader::start(3).await;
     let mut host = Host::start(&[&leader]);
     let task = script(RUNAWAY);

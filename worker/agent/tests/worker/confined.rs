@@ -121,7 +121,7 @@ async fn after_a_reboot_no_process_is_mistaken_for_a_task_by_its_pid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_left_of_a_task_without_a_directory_is_cleared_away() {
+async fn remains_of_a_task_without_a_directory_are_removed() {
     let leader = Leader::start(3).await;
     let mut host = Host::start(&[&leader]);
     let text = "setsid sh -c 'echo $$ > runaway; exec sleep 1000' >/dev/null 2>&1 & sleep 1000";

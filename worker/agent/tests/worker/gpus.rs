@@ -249,7 +249,7 @@ impl Write for Lines {
 }
 
 #[test]
-fn what_a_helper_logs_is_logged_by_the_agent_with_its_level() {
+fn log_lines_of_a_helper_keep_their_level() {
     let log = log();
     let folder = driver();
     let backend = open(folder.path(), LONG).unwrap();

@@ -28,7 +28,7 @@ pub trait GpuMemory: Send + Sync {
 #[derive(Clone)]
 pub struct Handover {
     memory: Arc<dyn GpuMemory>,
-    patience: Duration,
+    wait_max: Duration,
     reports: ReportSender,
     /// Records how much memory was in use at the handover.
     uses: GpuUsage,
@@ -43,17 +43,17 @@ impl std::fmt::Debug for Handover {
 }
 
 impl Handover {
-    /// Waits at most `patience` for a GPU to be free and reports to the agent those that are not.
+    /// Waits at most `wait_max` for a GPU to be free and reports to the agent those that are not.
     #[must_use]
     pub fn new(
         memory: Arc<dyn GpuMemory>,
-        patience: Duration,
+        wait_max: Duration,
         reports: ReportSender,
         uses: GpuUsage,
     ) -> Self {
         Self {
             memory,
-            patience,
+            wait_max,
             reports,
             uses,
             held: Arc::default(),
@@ -66,7 +66,7 @@ impl Handover {
     /// The GPU that is still in use after the timeout, and by which processes. It is reported unfit until
     /// it is free.
     pub async fn free(&self, gpus: &[GpuUuid]) -> Result<(), String> {
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.wait_max;
         for gpu in gpus {
             loop {
                 let used = self.used(*gpu).await;
@@ -80,7 +80,7 @@ impl Handover {
                     return Err(format!("GPU {gpu} is not free: {held}"));
                 }
                 tracing::info!(%gpu, held, "waiting for a GPU's memory to be free");
-                sleep(GPU_MEMORY_POLL.min(self.patience / 4)).await;
+                sleep(GPU_MEMORY_POLL.min(self.wait_max / 4)).await;
             }
         }
         Ok(())
@@ -167,7 +167,7 @@ mod tests {
     use crate::reports::report_channel;
 
     const GPU: GpuUuid = GpuUuid(7);
-    const PATIENCE: Duration = Duration::from_secs(50);
+    const TIMEOUT: Duration = Duration::from_secs(50);
 
     struct Memory(Arc<AtomicU64>);
 
@@ -186,9 +186,9 @@ mod tests {
         let (sender, mut reports) = report_channel();
         let memory = Arc::new(Memory(Arc::clone(&used)));
         let uses = GpuUsage::default();
-        let handover = Handover::new(memory, PATIENCE, sender, uses.clone());
+        let handover = Handover::new(memory, TIMEOUT, sender, uses.clone());
         let waiting = tokio::spawn(async move { handover.free(&[GPU]).await });
-        sleep(PATIENCE / 2).await;
+        sleep(TIMEOUT / 2).await;
         assert!(!waiting.is_finished());
         used.store(GPU_MEMORY_FREE_MIB_MAX - 1, Ordering::Relaxed);
         assert_eq!(waiting.await.unwrap(), Ok(()));
@@ -202,14 +202,14 @@ mod tests {
         let used = Arc::new(AtomicU64::new(2_048));
         let (sender, mut reports) = report_channel();
         let memory = Arc::new(Memory(Arc::clone(&used)));
-        let handover = Handover::new(memory, PATIENCE, sender, GpuUsage::default());
+        let handover = Handover::new(memory, TIMEOUT, sender, GpuUsage::default());
         let began = Instant::now();
         let error = handover.free(&[GPU]).await.unwrap_err();
         assert!(
             error.contains("2048 MiB") && error.contains("by an unknown process"),
             "{error}"
         );
-        assert!(began.elapsed() >= PATIENCE && began.elapsed() < PATIENCE + 2 * GPU_MEMORY_POLL);
+        assert!(began.elapsed() >= TIMEOUT && began.elapsed() < TIMEOUT + 2 * GPU_MEMORY_POLL);
         let Some(MonitorReport::GpuHeld(GPU, Some(_))) = reports.recv().await else {
             panic!("it is not reported");
         };

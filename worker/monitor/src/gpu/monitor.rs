@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_changes_during_the_silence_shows_after_it() {
+    async fn changes_during_the_silence_are_reported_after_it() {
         let backend = SimulatedBackend::new("host-1", 2, "H100", 81_920, Timeline::default());
         let home = tempfile::tempdir().unwrap();
         let mut monitor = GpuMonitor::start(Box::new(backend), memory(&home)).unwrap();

@@ -97,7 +97,7 @@ impl SimulatedBackend {
     }
 
     /// Time to wait for an order before the timeline is due again.
-    fn patience(&self, wait: Duration) -> Duration {
+    fn wait_max(&self, wait: Duration) -> Duration {
         let next = self.timeline.next_ms();
         let until =
             next.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(self.elapsed_ms())));
@@ -128,7 +128,7 @@ impl GpuBackend for SimulatedBackend {
 
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError> {
         let mut changes = Vec::new();
-        match self.injected.recv_timeout(self.patience(wait)) {
+        match self.injected.recv_timeout(self.wait_max(wait)) {
             Ok(change) => changes.push(change),
             // The backend holds a sender itself, so the channel is never closed.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}

@@ -268,7 +268,7 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
 
 #[test]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
-fn what_nothing_reads_is_listed_in_the_documentation() {
+fn unread_metrics_are_listed_in_the_documentation() {
     let rules = RuleSet::shipped().unwrap();
     let mut unread = BTreeSet::new();
     for rule in &rules.rules {

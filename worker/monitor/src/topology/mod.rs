@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_counts_whatever_the_machine_shows() {
+    fn declared_topology_outranks_detected_topology() {
         let (machine, addresses) = dgx();
         let gpus = gpus(8);
         let config = TopologyConfig {

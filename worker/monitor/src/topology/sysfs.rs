@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_unknown() {
+    fn missing_files_are_unknown_values() {
         let machine = Machine::new(1);
         assert_eq!(places(&machine, &["0000:00:05.0"]), [place("", "")]);
     }

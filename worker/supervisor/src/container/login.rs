@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_names_file_and_registry_and_quotes_nothing() {
+    fn login_errors_name_file_and_registry_without_secrets() {
         for (text, message) in [
             (r#"{"auths": "secret"}"#, "line 1, column 18"),
             (

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_replaced_by_its_like_or_by_a_link_is_not_the_same() {
+    fn a_replaced_source_is_not_the_same() {
         let home = tempfile::tempdir().unwrap();
         let home = home.path().canonicalize().unwrap();
         let (folder, link) = (home.join("folder"), home.join("link"));

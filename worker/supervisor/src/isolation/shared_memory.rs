@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_broken_removals_left_is_swept_and_no_folder_is_made_to_look() {
+    fn remains_of_interrupted_removals_are_swept_without_creating_folders() {
         let home = tempfile::tempdir().unwrap();
         let parent = home.path().join("shared");
         remove_unless_used(&parent.join("7-0-1")).unwrap();

@@ -129,12 +129,12 @@ impl TaskSide {
     pub fn watch(
         &mut self,
         gang: bool,
-        patience: Option<Duration>,
+        wait_max: Option<Duration>,
     ) -> Result<Option<ControlNotice>, TaskSideError> {
         self.ask(&ControlRequest::Watch { gang })?;
         let socket = self.stream.get_ref();
         socket
-            .set_read_timeout(patience)
+            .set_read_timeout(wait_max)
             .map_err(TaskSideError::Talk)?;
         match self.read() {
             Ok(notice) => Ok(Some(notice)),

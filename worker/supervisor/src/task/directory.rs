@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_outlive_the_kernel_does_and_goes_with_the_task() {
+    fn durable_files_survive_a_reboot_and_go_with_the_task() {
         let home = tempfile::tempdir().unwrap();
         let directory = TaskDirectory::new(home.path().join("tasks/7-0-11"));
         fs::create_dir_all(directory.path()).unwrap();

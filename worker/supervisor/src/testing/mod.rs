@@ -17,7 +17,7 @@ use crate::lease::clock::boottime_ms;
 use crate::process::{self, ProcessIdentity};
 
 /// Timeout of all waits in tests, in milliseconds.
-pub const PATIENCE_MS: u64 = 60_000;
+pub const TIMEOUT_MS: u64 = 60_000;
 /// Pause between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -77,9 +77,9 @@ pub fn script(text: &str) -> TaskAssignment {
 /// # Panics
 /// With `what`, after the timeout.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = boottime_ms() + PATIENCE_MS;
+    let until = boottime_ms() + TIMEOUT_MS;
     while !holds() {
-        assert!(boottime_ms() < until, "{what}: not within {PATIENCE_MS} ms");
+        assert!(boottime_ms() < until, "{what}: not within {TIMEOUT_MS} ms");
         std::thread::park_timeout(LOOK);
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::{LONG_LEASE_MS, PATIENCE_MS, Rig, eventually, is_gone, script};
+use crate::support::{LONG_LEASE_MS, Rig, TIMEOUT_MS, eventually, is_gone, script};
 use muster_supervisor::AgentRequest;
 use muster_supervisor::exec::{self, ExecAnswer, ExecRequest};
 use muster_supervisor::limits::{EXEC_REQUEST_BYTES_MAX, EXEC_SESSIONS_MAX};
@@ -81,7 +81,7 @@ pub(crate) fn ask(rig: &mut Rig, request: &ExecRequest, files: [BorrowedFd<'_>; 
 pub(crate) fn receive_answer(socket: &OwnedFd) -> Option<ExecAnswer> {
     let mut polled = [PollFd::new(socket, PollFlags::IN)];
     let limit = Timespec {
-        tv_sec: i64::try_from(PATIENCE_MS / 1_000).unwrap(),
+        tv_sec: i64::try_from(TIMEOUT_MS / 1_000).unwrap(),
         tv_nsec: 0,
     };
     assert_eq!(poll(&mut polled, Some(&limit)).unwrap(), 1, "no answer");

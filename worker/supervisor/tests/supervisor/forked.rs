@@ -18,7 +18,7 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 
-use crate::support::{PATIENCE_MS, PROGRAM, spec_in};
+use crate::support::{PROGRAM, TIMEOUT_MS, spec_in};
 
 /// The agent's end of the connection to a fork server.
 pub(crate) struct Server {
@@ -82,7 +82,7 @@ impl Server {
     /// Forks a supervisor for a directory.
     pub(crate) fn fork_in(&self, directory: TaskDirectory) -> Forked {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS)))
+        ours.set_read_timeout(Some(Duration::from_millis(TIMEOUT_MS)))
             .unwrap();
         let socket = self.socket.as_ref().unwrap();
         let supervisor = server::ask(socket.as_fd(), directory.path(), theirs.as_fd()).unwrap();
@@ -110,7 +110,7 @@ impl Server {
         sendmsg(&socket, &nowhere, &mut ancillary, SendFlags::NOSIGNAL).unwrap();
         let mut answer = [PollFd::new(&socket, PollFlags::IN)];
         let limit = Timespec {
-            tv_sec: i64::try_from(PATIENCE_MS / 1_000).unwrap(),
+            tv_sec: i64::try_from(TIMEOUT_MS / 1_000).unwrap(),
             tv_nsec: 0,
         };
         assert_eq!(poll(&mut answer, Some(&limit)).unwrap(), 1, "no answer");

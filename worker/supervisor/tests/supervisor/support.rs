@@ -11,7 +11,7 @@ use muster_model::command::Exit;
 use muster_model::desired::TaskAssignment;
 use muster_supervisor::lease::clock::boottime_ms;
 use muster_supervisor::process::ProcessIdentity;
-pub(crate) use muster_supervisor::testing::{PATIENCE_MS, eventually, is_gone, kill_host, script};
+pub(crate) use muster_supervisor::testing::{TIMEOUT_MS, eventually, is_gone, kill_host, script};
 use muster_supervisor::{
     AgentRequest, Confinement, LogLimits, SPEC_FORMAT, SecretFolders, SupervisorMessage,
     TaskDirectory, TaskIdentity, TaskSpec,
@@ -92,7 +92,7 @@ impl Rig {
         prepare(&mut spec, &directory);
         directory.create(&spec).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS)))
+        ours.set_read_timeout(Some(Duration::from_millis(TIMEOUT_MS)))
             .unwrap();
         // Like an agent under `nohup` whose own parent left a file open.
         let supervisor = Command::new("sh")
@@ -118,7 +118,7 @@ impl Rig {
     pub(crate) fn reconnect(&mut self) {
         let stream = UnixStream::connect(self.directory.agent_socket()).unwrap();
         stream
-            .set_read_timeout(Some(Duration::from_millis(PATIENCE_MS)))
+            .set_read_timeout(Some(Duration::from_millis(TIMEOUT_MS)))
             .unwrap();
         self.agent = BufReader::new(stream);
     }

@@ -4,7 +4,7 @@ use crate::error_chain::chain;
 use crate::sim::faults::coverage::Situation;
 use crate::sim::faults::nemesis::{ActOutcome, Nemesis};
 use crate::sim::replicas::StartError;
-use crate::sim::report::Violation;
+use crate::sim::results::report::Violation;
 use crate::sim::world::World;
 
 impl Nemesis {

@@ -14,7 +14,7 @@ use crate::sim::faults::coverage::Situation;
 use crate::sim::faults::nemesis::{ActOutcome, Nemesis, last_used};
 use crate::sim::mutant::Mutant;
 use crate::sim::operator::{MembershipChange, OPERATOR_NODES};
-use crate::sim::report::Violation;
+use crate::sim::results::report::Violation;
 use crate::sim::runtime::{NodeId, kill};
 use crate::sim::world::World;
 

@@ -19,7 +19,7 @@ use crate::sim::faults::fault::{Fault, NodeRef, ScheduledFault};
 use crate::sim::host::SimHost;
 use crate::sim::operator::MembershipChange;
 use crate::sim::record::{Scene, SceneKind};
-use crate::sim::report::{Incident, Report, Violation};
+use crate::sim::results::report::{Incident, Report, Violation};
 use crate::sim::runtime::{NodeId, freeze, thaw};
 use crate::sim::scale::Tempo;
 use crate::sim::world::World;

@@ -19,10 +19,10 @@ use self::health::{HEALTH_WORK, name_host};
 use crate::checkers::Owner;
 use crate::sim::clock::SimClock;
 use crate::sim::faults::coverage::Situation;
-use crate::sim::gateway::Stream;
 use crate::sim::host::heartbeats::Heartbeats;
 use crate::sim::host::sensors::HostMonitor;
 use crate::sim::host::{AgentLink, SimHost, lock};
+use crate::sim::links::gateway::Stream;
 use crate::sim::mutant::Mutant;
 use crate::sim::supervisors::Behaviour;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
-use muster_chaos::sim::shrink::{ShrinkOptions, shrink};
+use muster_chaos::sim::results::shrink::{ShrinkOptions, shrink};
 
 use crate::command::local::chaos::replay::{World, read_world};
 use crate::command::local::chaos::sim::WorldFlags;

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_saved_is_for_its_owner_alone_also_where_a_file_was_left() {
+    fn saved_files_are_private_even_if_one_was_left() {
         let folder = tempfile::tempdir().unwrap();
         let path = partial(&folder.path().join("saved.backup"));
         fs::write(&path, "left").unwrap();

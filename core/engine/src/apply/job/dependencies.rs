@@ -62,7 +62,7 @@ fn cannot_hold(dependency: Dependency, phase: impl std::fmt::Display) -> String 
     let Dependency { job, when } = dependency;
     format!(
         "job {job} is {phase}: {} can no longer be satisfied",
-        when.word()
+        when.name()
     )
 }
 

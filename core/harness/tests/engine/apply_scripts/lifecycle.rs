@@ -25,7 +25,7 @@ impl Runner {
         lifecycle.attempts_without_progress_max = args.key("without_progress")?;
         lifecycle.checkpoints = policy(args)?;
         for when in [Condition::Succeeded, Condition::Ended, Condition::Failed] {
-            let named: Option<String> = args.key(when.word())?;
+            let named: Option<String> = args.key(when.name())?;
             for name in named.iter().flat_map(|named| named.split(',')) {
                 let job = self.known(name)?;
                 lifecycle.after.push(Dependency { job, when });

@@ -76,7 +76,7 @@ impl Runner {
 
 fn condition(word: &str) -> Option<Condition> {
     let all = [Condition::Succeeded, Condition::Ended, Condition::Failed];
-    all.into_iter().find(|when| when.word() == word)
+    all.into_iter().find(|when| when.name() == word)
 }
 
 /// Returns the position of a job by its name; a script may give an invalid position as a number.

@@ -289,7 +289,7 @@ impl Show {
                     .as_deref()
                     .map_or_else(String::new, |attribution| {
                         let measures: Vec<&str> =
-                            attribution.measures.iter().map(|it| it.word()).collect();
+                            attribution.measures.iter().map(|it| it.name()).collect();
                         let component = attribution.component.as_ref();
                         let component = component
                             .map_or_else(String::new, |it| format!(" {}", display_name(it)));
@@ -353,7 +353,7 @@ impl Show {
                 mode,
             } => format!(
                 "job {job} suspended by {author} ({}): {reason}",
-                mode.word()
+                mode.name()
             ),
             E::JobResumed {
                 job,

@@ -71,9 +71,9 @@ fn every_rule_of_the_facts_is_shipped_with_its_block_and_its_origin() {
             continue;
         }
         let rule = set.rule(id).unwrap_or_else(|| panic!("no rule {id}"));
-        assert_eq!(rule.component.word(), fact["scope"], "{id}");
-        assert_eq!(rule.origin.word(), fact["origin"], "{id}");
-        let blocks = [rule.degraded.block.word(), rule.fatal.block.word()];
+        assert_eq!(rule.component.name(), fact["scope"], "{id}");
+        assert_eq!(rule.origin.name(), fact["origin"], "{id}");
+        let blocks = [rule.degraded.block.name(), rule.fatal.block.name()];
         let expected = fact["auto_block"].split(' ').next().expect("a word");
         // Where services are restarted, their host continues to work, and less is placed on it meanwhile.
         let restarts = rule.fatal.actions.contains(&Action::RestartService);
@@ -97,10 +97,10 @@ fn every_xid_of_the_facts_has_its_policy() {
             .xid(code.parse().expect("a number"))
             .expect("a policy");
         let severity = fact["sched_severity"].trim_start_matches("by_");
-        assert!(severity.starts_with(policy.severity.word()), "{code}");
+        assert!(severity.starts_with(policy.severity.name()), "{code}");
         let block = fact["sched_auto_block"].as_str();
         if !block.starts_with("by_") {
-            assert_eq!(policy.block.word(), block, "{code}");
+            assert_eq!(policy.block.name(), block, "{code}");
         }
         let charge = fact["sched_retry_charged_to"].as_str();
         assert_eq!(
@@ -109,7 +109,7 @@ fn every_xid_of_the_facts_has_its_policy() {
             "{code}"
         );
         if !policy.infra_if_repeated {
-            assert_eq!(policy.charge.word(), charge, "{code}");
+            assert_eq!(policy.charge.name(), charge, "{code}");
         }
         assert_eq!(policy.sticky, fact["nvsentinel_sticky"] == "Y", "{code}");
         let unused = fact["meaning"].starts_with("Unused");
@@ -128,8 +128,8 @@ fn every_sxid_of_the_facts_has_its_policy() {
         let policy = codes
             .sxid(code.parse().expect("a number"))
             .expect("a policy");
-        assert_eq!(policy.severity.word(), fact["sched_severity"], "{code}");
-        assert_eq!(policy.block.word(), fact["sched_auto_block"], "{code}");
+        assert_eq!(policy.severity.name(), fact["sched_severity"], "{code}");
+        assert_eq!(policy.block.name(), fact["sched_auto_block"], "{code}");
         let is_port = fact["class"] == "fatal_port";
         assert_eq!(policy.reach == SxidReach::Port, is_port, "{code}");
         let is_fabric = fact["class"] == "always_fatal";

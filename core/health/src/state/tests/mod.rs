@@ -106,7 +106,7 @@ impl Site {
     /// Applies an XID of a GPU with the severity of its code.
     fn xid(&mut self, code: u32, component: Component, at: u64) -> String {
         let policy = self.rules.codes.xid(code).expect("it is known").severity;
-        let severity = Severity::of(policy.word()).unwrap_or(Severity::Fatal);
+        let severity = Severity::of(policy.name()).unwrap_or(Severity::Fatal);
         let mut finding = finding("xid", component.clone(), severity, at);
         finding.code = Some(code);
         let Component::Gpu(gpu) = component else {

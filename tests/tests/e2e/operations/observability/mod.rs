@@ -32,7 +32,7 @@ const VARIABLES: [(&str, &str); 3] = [
     ("$host", ".*"),
 ];
 /// Maximum time for queries to become non-empty.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Deadline of a call that is made without a leader: longer than a replica looks for a leader, with any
 /// timings, before it reports that there is none. A caller that gives up earlier gets no answer.
 const LEADERLESS_CALL: Duration = Duration::from_secs(12);
@@ -268,7 +268,7 @@ async fn empty_ones(
     queries: &[Query],
     absent: Option<(&str, &str)>,
 ) -> Vec<Query> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut left = queries.to_vec();
     loop {
         let mut empty = Vec::new();

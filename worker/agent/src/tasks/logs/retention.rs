@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_to_be_shipped_stays_up_to_a_limit() {
+    fn logs_to_be_shipped_are_kept_up_to_a_limit() {
         let logs = attempts(4);
         let none = LogRetention {
             bytes_max: 0,

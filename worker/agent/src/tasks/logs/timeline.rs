@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_after_an_instant_is_left_out() {
+    fn lines_after_a_time_are_left_out() {
         let task = alternating(1_000);
         let mut timeline = task.open(StartPosition::Since(20), false);
         timeline.until_us = 30;

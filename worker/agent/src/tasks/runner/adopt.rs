@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_killed_keeps_its_gpus_until_it_is_dead() {
+    async fn an_unkillable_process_keeps_its_gpus_until_its_end() {
         let home = tempfile::tempdir().unwrap();
         let config = testing::runner_config(home.path());
         // Looks as if it held a process that cannot be killed.

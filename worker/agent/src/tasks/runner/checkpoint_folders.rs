@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_stays_and_what_was_changed_is_not_handed_on() {
+    fn saved_checkpoints_stay_and_changed_ones_are_not_passed_on() {
         let home = tempfile::tempdir().unwrap();
         let folders = CheckpointFolders::below(home.path(), true);
         let (saved, changed) = (home.path().join("7/0"), home.path().join("7/1"));

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_and_what_lies_elsewhere_is_refused() {
+    fn kept_folders_and_folders_elsewhere_are_not_removed() {
         let home = tempfile::tempdir().unwrap();
         let directory = unit(home.path());
         let other = home.path().join("checkpoints/8/0/step_1");

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tasks_must_see_is_found_behind_links_and_before_it_is_made() {
+    fn paths_for_tasks_are_found_behind_links_and_before_creation() {
         let home = tempfile::tempdir().unwrap();
         let home = home.path().canonicalize().unwrap();
         let (shared, disk) = (home.join("shm"), home.join("disk"));

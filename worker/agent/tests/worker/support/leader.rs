@@ -21,7 +21,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::support::PATIENCE_MS;
+use crate::support::TIMEOUT_MS;
 
 pub(crate) const HOST: HostId = HostId(5);
 
@@ -143,7 +143,7 @@ impl Leader {
         what: &str,
         mut find: impl FnMut(&Inner) -> Option<T>,
     ) -> T {
-        let until = tokio::time::Instant::now() + Duration::from_millis(PATIENCE_MS);
+        let until = tokio::time::Instant::now() + Duration::from_millis(TIMEOUT_MS);
         loop {
             let found = find(&self.inner());
             if let Some(found) = found {
@@ -151,7 +151,7 @@ impl Leader {
             }
             assert!(
                 tokio::time::Instant::now() < until,
-                "{what}: not within {PATIENCE_MS} ms: {:?}",
+                "{what}: not within {TIMEOUT_MS} ms: {:?}",
                 self.inner()
             );
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -3,7 +3,7 @@
 pub(crate) mod leader;
 
 pub(crate) use muster_worker::supervisor::testing::{
-    PATIENCE_MS, eventually, is_gone, kill_host, script,
+    TIMEOUT_MS, eventually, is_gone, kill_host, script,
 };
 
 /// The stand-in for the `muster` binary.

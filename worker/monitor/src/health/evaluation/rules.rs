@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_here_is_not_asked_for_and_others_until_they_are_had() {
+    async fn known_rules_are_used_without_replicas_and_others_once_fetched() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("health-rules.toml");
         let source =

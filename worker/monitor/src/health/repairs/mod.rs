@@ -127,7 +127,7 @@ impl RepairExecutor {
             other => (false, format!("a worker cannot execute `{other}`")),
         };
         tracing::info!(component, %action, passed, evidence, "a repair or check ended");
-        metrics::health_work(action.word(), passed);
+        metrics::health_work(action.name(), passed);
         let done = WorkDone {
             order,
             passed,

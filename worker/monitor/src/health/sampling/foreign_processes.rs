@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_task_or_the_agent_started_is_not_foreign() {
+    fn processes_of_tasks_and_the_agent_are_not_foreign() {
         let proc = tempfile::tempdir().unwrap();
         let process = |pid: u32, parent: u32, environment: &str| {
             let folder = proc.path().join(pid.to_string());

@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_several_hierarchies_is_listed_once_and_frozen_where_that_can_be() {
+    fn processes_in_several_hierarchies_are_listed_once_and_frozen() {
         let (_home, cgroups) = likeness(&[
             ("a/cgroup.procs", "41\n42\n"),
             ("b/cgroup.procs", "42\n"),

@@ -14,7 +14,7 @@ use muster_scheduler::leader::{
 };
 
 use crate::sim::clock::SimClock;
-use crate::sim::network::SimNetwork;
+use crate::sim::links::network::SimNetwork;
 use crate::sim::runtime::NodeId;
 
 /// A replica's store of replicated heartbeat times, as reached by others.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::sim::faults::fault::ScheduledFault;
 use crate::sim::faults::plan::{FaultSelection, Numbers, Plan};
 use crate::sim::record::Record;
-use crate::sim::report::{Report, Violation};
+use crate::sim::results::report::{Report, Violation};
 use crate::sim::script::Script;
 use crate::sim::world::{WorldOptions, record, simulate};
 
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_no_promise_is_not_searched() {
+    fn a_passing_world_is_not_shrunk() {
         let options = ShrinkOptions {
             world: WorldOptions {
                 seed: 1,

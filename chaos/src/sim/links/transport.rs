@@ -12,7 +12,7 @@ use muster_raft_store::network::stream_by_calls;
 use muster_raft_store::sim::{Transport, TransportError};
 use muster_raft_store::{Handle, Peer, StateMachine};
 
-use crate::sim::network::SimNetwork;
+use crate::sim::links::network::SimNetwork;
 use crate::sim::runtime::NodeId;
 
 /// Addresses of the running replicas.

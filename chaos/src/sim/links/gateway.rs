@@ -12,7 +12,7 @@ use muster_scheduler::leader::{LeaderInput, SessionId, TO_WORKER_MAX, ToWorker};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::sim::network::SimNetwork;
+use crate::sim::links::network::SimNetwork;
 use crate::sim::runtime::{NodeId, spawn_on};
 
 /// Maximum messages of a worker in flight.
