@@ -1,6 +1,9 @@
 //! Hierarchical fair-share order of the waiting jobs: at every level of the queue tree the child with the
 //! smallest share is next; inside a queue the queue's configured order decides.
 //!
+//! Opportunistic jobs come after all others, which have the right to preempt them: a job that was placed first would
+//! be stopped at once.
+//!
 //! Every placement of the round raises the share of its queue. Ties go to the head with the higher priority,
 //! then to the older one, so a cluster with one queue is served by priority and age.
 //!
@@ -58,13 +61,17 @@ struct Node<'a> {
     limited: bool,
     children: BTreeSet<(Rank, usize)>,
     /// Waiting classes with jobs, by head.
-    classes: BTreeSet<(WaitingKey, usize)>,
+    classes: BTreeSet<(Head, usize)>,
     /// Its key in the parent's `children`; `None` while nothing waits in it or below it.
     rank: Option<Rank>,
 }
 
-/// Share, then the head's priority and age: the key of a node among its siblings.
-type Rank = (Share, WaitingKey);
+/// Whether the head is opportunistic, then its priority and age: the key of a waiting class in its leaf.
+type Head = (bool, WaitingKey);
+
+/// Whether the head is opportunistic, then share, then the head's priority and age: the key of a node among its
+/// siblings.
+type Rank = (bool, Share, WaitingKey);
 
 /// The queue tree with the jobs not considered yet.
 pub(super) struct Order<'a> {
@@ -118,7 +125,9 @@ impl<'a> Order<'a> {
         let head = jobs.next().copied();
         let position = self.classes.len();
         let node = &mut self.nodes[leaf];
-        node.classes.extend(head.map(|head| (head, position)));
+        let is_opportunistic = class.shape.is_opportunistic();
+        node.classes
+            .extend(head.map(|head| ((is_opportunistic, head), position)));
         self.classes.push(QueuedClass {
             class,
             placement_class: places,
@@ -162,7 +171,7 @@ impl<'a> Order<'a> {
         while let Some((_, child)) = node.children.first() {
             node = &self.nodes[*child];
         }
-        let ((_, job), class) = node.classes.first()?;
+        let ((_, (_, job)), class) = node.classes.first()?;
         Some(Turn {
             job: *job,
             class: *class,
@@ -199,9 +208,14 @@ impl<'a> Order<'a> {
         queued.units = None;
         queued.head = queued.jobs.next().copied();
         queued.left -= 1;
+        let is_opportunistic = queued.class.shape.is_opportunistic();
         let classes = &mut self.nodes[queued.leaf].classes;
-        classes.remove(&(head, turn.class));
-        classes.extend(queued.head.map(|head| (head, turn.class)));
+        classes.remove(&((is_opportunistic, head), turn.class));
+        classes.extend(
+            queued
+                .head
+                .map(|head| ((is_opportunistic, head), turn.class)),
+        );
         let leaf = queued.leaf;
         self.settle(leaf);
     }
@@ -212,7 +226,8 @@ impl<'a> Order<'a> {
         let Some(head) = queued.head.take() else {
             return 0;
         };
-        let leaf = queued.leaf;
+        let (leaf, is_opportunistic) = (queued.leaf, queued.class.shape.is_opportunistic());
+        let head = (is_opportunistic, head);
         self.nodes[leaf].classes.remove(&(head, class));
         self.settle(leaf);
         std::mem::take(&mut self.classes[class].left)
@@ -278,16 +293,19 @@ impl<'a> Order<'a> {
     /// The rank of a node, given the ranks of its children; `None` if nothing waits in it or below it.
     fn rank_of(&self, position: usize) -> Option<Rank> {
         let node = &self.nodes[position];
-        let head = match node.children.first() {
-            Some(((_, head), _)) => *head,
-            None => self.true_priority(node.classes.first()?.0, &node.config),
+        let (is_opportunistic, head) = match node.children.first() {
+            Some(((is_opportunistic, _, head), _)) => (*is_opportunistic, *head),
+            None => {
+                let (is_opportunistic, head) = node.classes.first()?.0;
+                (is_opportunistic, self.true_priority(head, &node.config))
+            }
         };
         let totals = &self.state.index.totals;
         let share = match node.queue {
             Some(_) => Share::of_queue(&node.holding, &node.config, &node.guarantee, totals),
             None => Share::of_user(&node.holding, totals),
         };
-        Some((share, head))
+        Some((is_opportunistic, share, head))
     }
 
     /// Key of the head when compared with heads of other queues.

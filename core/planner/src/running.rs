@@ -1,8 +1,12 @@
 //! Running attempts with their expected ends, as the planner considers them for preemption and reservations.
 
+use std::collections::BTreeSet;
+
+use muster_engine::desired::units_on;
 use muster_engine::state::{BasisKind, Job, Running, State};
+use muster_model::command::TaskPlacement;
 use muster_model::host::Host;
-use muster_model::ids::GpuUuid;
+use muster_model::ids::{GpuUuid, HostId};
 use muster_model::spec::{Packing, Resources, TaskGroup};
 use muster_model::time::TimeMs;
 
@@ -174,4 +178,14 @@ pub(super) fn stopping(state: &State) -> impl Iterator<Item = Running<'_>> {
     stopping
         .flat_map(|(_, keys)| keys)
         .filter_map(|key| Running::of(state, key.unit_id()))
+}
+
+/// Time at which the last attempt that is being stopped on the hosts of a placement has ended; `now` if there is none.
+pub(super) fn stops_end(state: &State, tasks: &[TaskPlacement], now: TimeMs) -> TimeMs {
+    let hosts: BTreeSet<HostId> = tasks.iter().map(|task| task.host).collect();
+    let running = hosts.into_iter().flat_map(|host| units_on(state, host));
+    running
+        .filter(|running| running.attempt.stop.is_some())
+        .map(|running| End::of(state, &running, now).at)
+        .fold(now, TimeMs::max)
 }

@@ -105,6 +105,17 @@ impl<'a> Requester<'a> {
         claimant == self.unit_id() || self.ends_before(state, claimant)
     }
 
+    /// Whether the unit claimed resources of a host before another unit did. CPUs and memory are claimed as amounts: the
+    /// later claim may count on work that ends only after the unit has started, so it takes nothing from the unit.
+    #[must_use]
+    pub fn claimed_before(&self, state: &State, host: HostId, claimant: UnitId) -> bool {
+        let claim = |id| state.unit(id).and_then(|unit| unit.claim.as_deref());
+        let Some((own, other)) = claim(self.unit_id()).zip(claim(claimant)) else {
+            return false;
+        };
+        own.revision < other.revision && own.tasks.iter().any(|task| task.host == host)
+    }
+
     /// Whether the unit is sure to have ended before the time of a claim.
     fn ends_before(&self, state: &State, claimant: UnitId) -> bool {
         let run_time_ms = self.job.spec.scheduling.run_time_ms_max;

@@ -252,7 +252,10 @@ fn room(state: &State, host: &Host, requester: Requester<'_>, freed: &Freed) -> 
     }
     for claim in &host.claims {
         let claimant = claim.unit_id();
-        if !freed.claims.contains(&claimant) && !requester.may_use(state, claimant) {
+        let is_free = freed.claims.contains(&claimant)
+            || requester.may_use(state, claimant)
+            || requester.claimed_before(state, host.id, claimant);
+        if !is_free {
             room = room.less(claim.cpus_milli, claim.memory_mib);
         }
     }

@@ -40,7 +40,27 @@ impl<'a> Capacity<'a> {
         for claimant in usable {
             fork.free_claim(claimant);
         }
+        fork.ignore_later_claims(requester);
         Some(fork)
+    }
+
+    /// Counts the CPUs and the memory as free that others claimed after a unit on the hosts of its claim. For forks.
+    fn ignore_later_claims(&mut self, requester: Requester<'_>) {
+        let claim = self.state.unit(requester.unit_id());
+        let tasks = claim.and_then(|unit| unit.claim.as_deref());
+        let tasks = tasks.into_iter().flat_map(|claim| claim.tasks.iter());
+        let hosts: BTreeSet<HostId> = tasks.map(|task| task.host).collect();
+        for host in hosts.into_iter().filter_map(|host| self.state.host(host)) {
+            let mut left = self.left_of(host);
+            for claim in &host.claims {
+                let claimant = claim.unit_id();
+                let is_later = requester.claimed_before(self.state, host.id, claimant);
+                if is_later && !self.freed.claims.contains(&claimant) {
+                    left.room = left.room.more(claim.cpus_milli, claim.memory_mib);
+                }
+            }
+            self.replace(host, left);
+        }
     }
 
     /// Whether these tasks of a unit fit as given, together.

@@ -95,7 +95,7 @@ pub(super) fn propose(
         .filter_map(|order| search(order).run())
         .chain(alone);
     let cheapest = found.min_by_key(|found| (found.cost_gpu_ms, found.moves.len()))?;
-    gain.settle(config, cheapest, capacity.now())
+    gain.settle(config, cheapest)
 }
 
 /// Waiting time that a unit saves if others need not end first.
@@ -130,8 +130,8 @@ impl Gain {
         self.otherwise_at.since(at).saturating_mul(gpus)
     }
 
-    fn settle(&self, config: &Defragment, found: Moves, now: TimeMs) -> Option<Proposal> {
-        let expected_at = now.after(found.grace_ms);
+    fn settle(&self, config: &Defragment, found: Moves) -> Option<Proposal> {
+        let expected_at = found.expected_at;
         let gain_gpu_ms = self.from(expected_at, gpus(&found.tasks));
         moves::is_worth(config, found.cost_gpu_ms, gain_gpu_ms).then_some(Proposal {
             tasks: found.tasks,

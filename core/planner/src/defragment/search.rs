@@ -16,6 +16,7 @@ use muster_model::time::TimeMs;
 use crate::capacity::Capacity;
 use crate::defragment::mover::Mover;
 use crate::in_the_way::InTheWay;
+use crate::running::stops_end;
 use crate::{smallest_prefix, unit};
 
 /// Restarts of a search because a unit fits nowhere else or too many would have to move.
@@ -56,8 +57,8 @@ pub(super) struct Moves {
     /// The moves, ascending.
     pub(super) moves: Vec<Move>,
     pub(super) cost_gpu_ms: u64,
-    /// The longest grace period of the moved units.
-    pub(super) grace_ms: u64,
+    /// Time at which all moved units, and others that are being stopped there, have stopped.
+    pub(super) expected_at: TimeMs,
 }
 
 /// Positions in the order of the units in the way, and the placement of the waiting unit without them.
@@ -107,20 +108,15 @@ impl Search<'_, '_> {
 
     /// Placement of the waiting unit once these units have stopped, in a capacity without them.
     fn placed_in(&self, fork: &Capacity<'_>, chosen: &[usize]) -> Option<Vec<TaskPlacement>> {
-        let mut then = fork.clone().at(self.starts_at(chosen));
-        let placed = unit::place_unborrowed(&mut then, self.job, self.unit).ok()?;
-        Some(placed.tasks)
+        let (tasks, _) = unit::place_later(fork, self.job, self.unit, self.stopped_at(chosen))?;
+        Some(tasks)
     }
 
-    /// The longest grace period of some units.
-    fn grace_ms(&self, chosen: &[usize]) -> u64 {
+    /// Time at which the grace periods of some units have passed.
+    fn stopped_at(&self, chosen: &[usize]) -> TimeMs {
         let movers = chosen.iter().map(|one| &self.order[*one]);
         let graces = movers.map(|mover| mover.running.job.spec.stop_grace_ms);
-        graces.max().unwrap_or(0)
-    }
-
-    fn starts_at(&self, chosen: &[usize]) -> TimeMs {
-        self.capacity.now().after(self.grace_ms(chosen))
+        self.capacity.now().after(graces.max().unwrap_or(0))
     }
 
     fn spend(&self, freed: usize) -> Option<()> {
@@ -154,7 +150,7 @@ impl Search<'_, '_> {
         holders.retain(|one| in_the_way.holds_gpu(&self.order[*one].running));
         let then = self.capacity.free_attempts(&self.named(&holders));
         if then.admits_all(
-            Requester::for_later(self.job, self.unit, self.starts_at(chosen)),
+            Requester::for_later(self.job, self.unit, self.stopped_at(chosen)),
             tasks,
         ) {
             *chosen = holders;
@@ -196,7 +192,7 @@ impl Search<'_, '_> {
     /// place come first.
     fn relocate(&self, chosen: &[usize], tasks: &[TaskPlacement]) -> Result<Vec<Move>, usize> {
         let now = self.capacity.free_attempts(&self.named(chosen));
-        let mut fork = now.at(self.starts_at(chosen));
+        let mut fork = now.at(self.stopped_at(chosen));
         fork.commit(fork.requester(self.job, self.unit), tasks);
         let mut hardest_first = chosen.to_vec();
         hardest_first.sort_by_key(|one| {
@@ -225,13 +221,16 @@ impl Search<'_, '_> {
 
     fn found(&self, chosen: &[usize], tasks: Vec<TaskPlacement>, moves: Vec<Move>) -> Moves {
         let movers = || chosen.iter().map(|one| &self.order[*one]);
+        let now = self.capacity.now();
+        let others_at = stops_end(self.capacity.state(), &tasks, now);
+        let expected_at = self.stopped_at(chosen).max(others_at);
         Moves {
             tasks,
             moves,
             cost_gpu_ms: movers()
                 .map(|mover| mover.cost_gpu_ms)
                 .fold(0, u64::saturating_add),
-            grace_ms: self.grace_ms(chosen),
+            expected_at,
         }
     }
 }

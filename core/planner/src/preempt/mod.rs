@@ -28,12 +28,13 @@ use crate::allowance::{Allowance, is_limited};
 use crate::capacity::Capacity;
 use crate::preempt::candidates::{Candidate, LimitScope, Pool};
 pub(super) use crate::preempt::cost::Cost;
+use muster_engine::feasibility::Requester;
 use muster_engine::rights::{Preemptor, Rights, Subject};
 use muster_engine::state::{Job, Running, State, amounts_of};
 use muster_model::quota::Amounts;
 use muster_model::time::TimeMs;
 
-use crate::running::stopping;
+use crate::running::{stopping, stops_end};
 use crate::unit;
 
 /// Maximum number of candidates for which all sets of victims are compared: no more sets than are tried
@@ -58,7 +59,7 @@ pub(super) struct Preemption {
     pub(super) tasks: Vec<TaskPlacement>,
     /// Victims, ascending.
     pub(super) victims: Vec<Victim>,
-    /// Time at which the grace periods of all victims have passed.
+    /// Time at which all victims, and others that are being stopped there, have stopped.
     pub(super) expected_at: TimeMs,
     cost: Cost,
 }
@@ -90,6 +91,7 @@ pub(super) fn propose(
 ) -> Proposed {
     let mut proposed = Proposed::default();
     let limited = is_limited(capacity.state(), &claimant.job.spec.queue);
+    let limits_now = limited.then_some(allowance);
     let allowance = limited.then(|| allowance.without_stopping());
     let coming = OnceCell::new();
     for amounts in amounts::by_model(capacity, claimant.job, claimant.unit) {
@@ -104,7 +106,10 @@ pub(super) fn propose(
         }
         match limit_alone(coming, allowance.as_ref(), claimant) {
             // Resources that become free anyway suffice: no further attempt has to stop.
-            RemainingBlocker::Nothing => return proposed,
+            RemainingBlocker::Nothing(tasks) => {
+                proposed.found = claim_coming(capacity, limits_now, claimant, tasks);
+                return proposed;
+            }
             RemainingBlocker::Limit(only) => pool.narrow(only),
             RemainingBlocker::Room => {}
         }
@@ -130,7 +135,8 @@ fn coming_free<'a>(capacity: &Capacity<'a>) -> Capacity<'a> {
 
 /// What still blocks a unit after all attempts being stopped have ended.
 enum RemainingBlocker {
-    Nothing,
+    /// Nothing: it fits as given then.
+    Nothing(Vec<TaskPlacement>),
     /// A limit; only stopping these attempts helps.
     Limit(LimitScope),
     Room,
@@ -156,8 +162,43 @@ fn limit_alone(
             queue: limit.queue,
             user: limit.user,
         }),
-        None => RemainingBlocker::Nothing,
+        None => RemainingBlocker::Nothing(placed.tasks),
     }
+}
+
+/// A claim without victims on resources that attempts release which are being stopped. Without it a unit that this one
+/// may preempt could take them, and would be stopped at once. `None` if a limit blocks the unit until then, or one of
+/// the hosts is to be blocked too soon after that.
+fn claim_coming(
+    capacity: &Capacity<'_>,
+    allowance: Option<&Allowance<'_>>,
+    claimant: Claimant<'_>,
+    tasks: Vec<TaskPlacement>,
+) -> Option<Preemption> {
+    let Claimant {
+        job,
+        unit,
+        allocation_basis,
+        now,
+    } = claimant;
+    let state = capacity.state();
+    let amounts = amounts_of(&state.hosts, &job.spec, &tasks);
+    let reached = |allowance: &Allowance<'_>| {
+        let reached = allowance.reached(&job.spec, allocation_basis, &amounts);
+        reached.is_some()
+    };
+    if allowance.is_some_and(reached) {
+        return None;
+    }
+    let expected_at = stops_end(state, &tasks, now);
+    let requester = Requester::for_claim(job, unit, Some(expected_at), now);
+    let too_late = requester.hosts_blocked_too_soon(state, &tasks);
+    too_late.is_empty().then_some(Preemption {
+        tasks,
+        victims: Vec::new(),
+        expected_at,
+        cost: Cost::default(),
+    })
 }
 
 fn rights<'s>(state: &'s State, claimant: Claimant<'s>, amounts: &'s Amounts) -> Rights<'s> {
@@ -243,7 +284,7 @@ impl<'a> Search<'_, 'a> {
     }
 
     /// Time at which the grace periods of some victims have passed.
-    fn starts_at(&self, victims: &[&Candidate<'_>]) -> TimeMs {
+    fn stopped_at(&self, victims: &[&Candidate<'_>]) -> TimeMs {
         let grace_ms = victims.iter().map(|one| one.running.job.spec.stop_grace_ms);
         self.claimant.now.after(grace_ms.max().unwrap_or(0))
     }
@@ -261,8 +302,7 @@ impl<'a> Search<'_, 'a> {
             allocation_basis,
             ..
         } = self.claimant;
-        let mut then = fork.clone().at(self.starts_at(victims));
-        let tasks = unit::place_unborrowed(&mut then, job, unit).ok()?.tasks;
+        let (tasks, _) = unit::place_later(fork, job, unit, self.stopped_at(victims))?;
         let Some(allowance) = self.allowance else {
             return Some(tasks);
         };
@@ -285,17 +325,18 @@ impl<'a> Search<'_, 'a> {
 
     /// The proposal, if the unit has a right to all victims and to the amounts.
     fn finish(&self, victims: &[&Candidate<'_>], tasks: Vec<TaskPlacement>) -> Option<Preemption> {
-        let Claimant { job, .. } = self.claimant;
+        let Claimant { job, now, .. } = self.claimant;
         let amounts = amounts_of(&self.coming.state().hosts, &job.spec, &tasks);
         if victims.is_empty() || !self.may_take(victims, &amounts) {
             return None;
         }
         let mut named: Vec<Victim> = victims.iter().map(|one| one.running.as_victim()).collect();
         named.sort_unstable();
+        let others_at = stops_end(self.coming.state(), &tasks, now);
         Some(Preemption {
             tasks,
             victims: named,
-            expected_at: self.starts_at(victims),
+            expected_at: self.stopped_at(victims).max(others_at),
             cost: victims
                 .iter()
                 .fold(Cost::default(), |sum, one| sum.plus(one.cost)),

@@ -11,6 +11,7 @@ use crate::Blocker;
 use crate::order::Turn;
 use crate::reserve::LEFT_OUT_TRIES_MAX;
 use crate::round::{Missing, Refusal, Round, reserved};
+use crate::running::stops_end;
 use crate::vc::ClusterPlacement;
 
 impl Round<'_> {
@@ -25,7 +26,8 @@ impl Round<'_> {
         let claim = job.unit(unit).and_then(|known| known.claim.as_deref());
         let avoided = job.hosts_avoided(unit);
         let elsewhere = || {
-            let capacity = (!avoided.is_empty()).then(|| self.capacity.without_hosts(avoided.iter().copied()))?;
+            let capacity = (!avoided.is_empty())
+                .then(|| self.capacity.without_hosts(avoided.iter().copied()))?;
             self.clusters.find(&capacity, job, unit)
         };
         let found = self
@@ -70,7 +72,9 @@ impl Round<'_> {
             let victims = found.victims.iter();
             let graces = victims.filter_map(|victim| self.state.job(victim.job));
             let grace_ms = graces.map(|job| job.spec.stop_grace_ms).max();
-            let starts_at = self.now.after(grace_ms.unwrap_or(0));
+            let stopped_at = self.now.after(grace_ms.unwrap_or(0));
+            let others_at = stops_end(self.state, &found.tasks, self.now);
+            let starts_at = stopped_at.max(others_at);
             let requester = Requester::for_claim(job, unit, Some(starts_at), self.now);
             let too_late = requester.hosts_blocked_too_soon(self.state, &found.tasks);
             if too_late.is_empty() {

@@ -402,7 +402,10 @@ impl<'a> Round<'a> {
         if *allocation_basis != AllocationBasis::Opportunistic {
             return None;
         }
-        let hosts = Arc::clone(self.bound_hosts.get_or_insert_with(|| self.clusters.bound_hosts()));
+        let hosts = Arc::clone(
+            self.bound_hosts
+                .get_or_insert_with(|| self.clusters.bound_hosts()),
+        );
         let demand = self.demand(turn, job, unit);
         if hosts.is_empty() || self.full_outside_cells.contains(&demand) {
             return None;

@@ -11,8 +11,10 @@ mod single;
 use muster_engine::feasibility::Requester;
 use muster_model::command::TaskPlacement;
 use muster_model::ids::UnitIndex;
+use muster_model::time::TimeMs;
 
 use crate::capacity::Capacity;
+use crate::running::stops_end;
 pub(crate) use crate::unit::member::place_member;
 use crate::unit::request::UnitRequest;
 pub(crate) use crate::unit::shortage::Lack;
@@ -88,6 +90,23 @@ pub(crate) fn place_unborrowed(
 ) -> Result<Placed, Shortage> {
     let requester = Requester::for_later(job, unit, capacity.now());
     place_for(capacity, requester)
+}
+
+/// Placement of a unit for a claim, at a later time or, where attempts that are being stopped leave its hosts after
+/// that, then; with the time. `None` if it does not fit, or one of the hosts is to be blocked too soon after that.
+pub(crate) fn place_later(
+    capacity: &Capacity<'_>,
+    job: &Job,
+    unit: UnitIndex,
+    at: TimeMs,
+) -> Option<(Vec<TaskPlacement>, TimeMs)> {
+    let (state, now) = (capacity.state(), capacity.now());
+    let mut then = capacity.clone().at(at);
+    let tasks = place_unborrowed(&mut then, job, unit).ok()?.tasks;
+    let starts_at = at.max(stops_end(state, &tasks, now));
+    let requester = Requester::for_claim(job, unit, Some(starts_at), now);
+    let too_late = requester.hosts_blocked_too_soon(state, &tasks);
+    too_late.is_empty().then_some((tasks, starts_at))
 }
 
 /// Whether a unit fits in a capacity, ignoring claims.

@@ -70,6 +70,12 @@ impl PlacementClass {
         })
     }
 
+    /// Whether its jobs are opportunistic.
+    #[must_use]
+    pub fn is_opportunistic(&self) -> bool {
+        self.spec.scheduling.opportunistic
+    }
+
     /// Whether any of its tasks needs GPUs.
     #[must_use]
     pub fn needs_gpus(&self) -> bool {

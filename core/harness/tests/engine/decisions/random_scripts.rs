@@ -1,7 +1,7 @@
 //! Random scripts: users, administrators and faults change a small cluster in virtual time, and the planner decides
 //! after each change as the leader does. Two invariants hold whatever the script:
 //!
-//! - Planning reaches a fixed point, and nothing that it places is stopped again at the same time.
+//! - Planning reaches a fixed point, and places no unit again and again at one time.
 //! - Nothing is stopped for a unit that then does not start, unless the script changed something in between.
 //!
 //! `make soak` runs many more of them than CI.
@@ -23,6 +23,9 @@ const GPUS_PER_HOST: u32 = 4;
 /// Rounds after which planning at one time is taken to go on for ever.
 const ROUNDS_MAX: usize = 64;
 const QUEUES: [&str; 3] = ["prod", "research", "rest"];
+
+/// How often a unit may be placed at one time: a stop without a grace period may put it elsewhere at once.
+const PLACED_MAX: usize = 2;
 
 /// A change of the cluster.
 #[derive(Clone, Debug)]
@@ -288,20 +291,36 @@ impl Script {
     /// Lets time pass. Whatever is to stop does so at the end of its grace period.
     fn pass(&mut self, seconds: u64) -> Result<(), TestCaseError> {
         let until = self.cluster.now.after(seconds * 1_000);
+        self.end_stops()?;
         while self.cluster.now < until {
             let stops = self.stops().into_iter().map(|(at, _)| at);
             let timer = timers::next(&self.cluster.state);
             let next = stops.chain(timer).filter(|at| *at > self.cluster.now).min();
             let next = next.unwrap_or(until).min(until);
             self.cluster.wait(next.since(self.cluster.now));
-            let over = self.stops().into_iter().filter(|(at, _)| *at <= next);
+            self.end_stops()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the attempts whose grace periods have passed, and what is placed instead and stopped without one.
+    fn end_stops(&mut self) -> Result<(), TestCaseError> {
+        for _ in 0..ROUNDS_MAX {
+            let now = self.cluster.now;
+            let over = self.stops().into_iter().filter(|(at, _)| *at <= now);
             let over: BTreeSet<JobId> = over.map(|(_, job)| job).collect();
+            let is_settled = over.is_empty();
             for job in over {
                 self.cluster.stop_all(job);
             }
             self.decide()?;
+            if is_settled {
+                return Ok(());
+            }
         }
-        Ok(())
+        Err(TestCaseError::fail(
+            "attempts are placed and stopped for ever at one time",
+        ))
     }
 
     /// Jobs of attempts that are being stopped, with the ends of their grace periods.
@@ -320,7 +339,7 @@ impl Script {
 
     /// The leader acts on what is due and plans until nothing more is to be done; what it places starts.
     fn decide(&mut self) -> Result<(), TestCaseError> {
-        let mut placed: BTreeSet<UnitId> = BTreeSet::new();
+        let mut placed: BTreeMap<UnitId, usize> = BTreeMap::new();
         for _ in 0..ROUNDS_MAX {
             let leader = self.cluster.leader();
             let due: Vec<Command> =
@@ -334,14 +353,16 @@ impl Script {
                 prop_assert!(applied.result.is_ok(), "{step:?}: {:?}", applied.result);
                 match step {
                     Command::Place(placement) => {
-                        placed.insert(placement.unit_id());
-                        self.claims.remove(&placement.unit_id());
+                        let unit = placement.unit_id();
+                        let times = placed.entry(unit).or_default();
+                        *times += 1;
+                        prop_assert!(
+                            *times <= PLACED_MAX,
+                            "{unit} is placed {times} times at once"
+                        );
+                        self.claims.remove(&unit);
                     }
                     Command::Claim(claim) => {
-                        for victim in &claim.victims {
-                            let at_once = placed.contains(&victim.unit_id());
-                            prop_assert!(!at_once, "{victim:?} is placed and stopped at once");
-                        }
                         let stopping = Stopping {
                             victims: claim.victims.clone(),
                             at: self.changes,
@@ -401,12 +422,74 @@ fn script() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change(), 1..40)
 }
 
+/// Jobs of one queue that end by a time limit, and the passing of time.
+fn arrivals() -> impl Strategy<Value = Vec<Change>> {
+    let submission = submission().prop_map(|drawn| {
+        Change::Submit(Submission {
+            queue: 2,
+            priority: 0,
+            opportunistic: false,
+            run_s: Some(drawn.run_s.unwrap_or(RUN_S_MAX).min(RUN_S_MAX)),
+            grace_s: 0,
+            ..drawn
+        })
+    });
+    let wait = (1..60u64).prop_map(|seconds| Change::Wait { seconds });
+    prop::collection::vec(prop_oneof![submission, wait], 1..60)
+}
+
+/// The longest run time of [`arrivals`].
+const RUN_S_MAX: u64 = 300;
+
+/// The first unit of a queue starts within the time that `docs/scheduling.md` promises, whatever mix of GPUs and CPUs the
+/// units before and behind it use.
+fn check_wait_of_head(changes: &[Change]) -> Result<(), TestCaseError> {
+    let mut script = Script::new();
+    let bound_ms = tree(0).queues[QUEUES[2]].reserve_after_ms + RUN_S_MAX * 1_000;
+    let mut head: Option<(UnitId, TimeMs)> = None;
+    let steps = changes.iter().flat_map(|change| match change {
+        Change::Wait { seconds } => vec![Change::Wait { seconds: 1 }; *seconds as usize],
+        other => vec![other.clone()],
+    });
+    // In the end all of them start.
+    let rest = std::iter::repeat_n(Change::Wait { seconds: 10 }, changes.len() * 60);
+    for change in steps.chain(rest) {
+        script.apply(&change)?;
+        let now = script.cluster.now;
+        let jobs = script.cluster.state.jobs.values();
+        let mut waiting =
+            jobs.filter_map(|job| Some(UnitId::new(job.id, job.waiting_units().next()?)));
+        head = match (waiting.next(), head) {
+            (Some(unit), Some((known, since))) if unit == known => {
+                let waited_ms = now.since(since);
+                prop_assert!(
+                    waited_ms <= bound_ms,
+                    "{unit} waits for {waited_ms} ms as the head"
+                );
+                Some((unit, since))
+            }
+            (unit, _) => unit.map(|unit| (unit, now)),
+        };
+    }
+    prop_assert!(head.is_none(), "{head:?} still waits");
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_is_stopped_in_vain(changes in script()) {
         run(&changes)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_head_of_a_queue_starts_in_time(changes in arrivals()) {
+        check_wait_of_head(&changes)?;
     }
 }
 
@@ -419,6 +502,15 @@ mod soak {
         #[test]
         fn nothing_is_stopped_in_vain(changes in script()) {
             run(&changes)?;
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_head_of_a_queue_starts_in_time(changes in arrivals()) {
+            check_wait_of_head(&changes)?;
         }
     }
 }
