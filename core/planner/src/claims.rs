@@ -266,9 +266,11 @@ impl<'a> Round<'a> {
     /// because the queue is at its limit; if so, it is recorded as the head.
     fn is_head(&mut self, turn: Turn, waits: bool) -> bool {
         let ours = self.order.queued(turn.class).class;
+        // Work without GPUs takes the CPUs of any host.
         let competes = |other: &usize| {
             let theirs = self.order.queued(*other).class;
-            theirs.queue == ours.queue && theirs.shape.meets(&ours.shape)
+            let any_host = !ours.shape.needs_gpus() || !theirs.shape.needs_gpus();
+            theirs.queue == ours.queue && (any_host || theirs.shape.meets(&ours.shape))
         };
         let head = waits && !self.heads.iter().any(competes);
         if head {

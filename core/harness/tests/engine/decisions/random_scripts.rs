@@ -171,6 +171,8 @@ struct Script {
     changes: usize,
     /// Claims with victims, by claimant.
     claims: BTreeMap<UnitId, Stopping>,
+    /// When the planner wants to decide again at the latest.
+    again_at: Option<TimeMs>,
 }
 
 impl Script {
@@ -182,6 +184,7 @@ impl Script {
             jobs: Vec::new(),
             changes: 0,
             claims: BTreeMap::new(),
+            again_at: None,
         }
     }
 
@@ -295,7 +298,8 @@ impl Script {
         while self.cluster.now < until {
             let stops = self.stops().into_iter().map(|(at, _)| at);
             let timer = timers::next(&self.cluster.state);
-            let next = stops.chain(timer).filter(|at| *at > self.cluster.now).min();
+            let due = stops.chain(timer).chain(self.again_at);
+            let next = due.filter(|at| *at > self.cluster.now).min();
             let next = next.unwrap_or(until).min(until);
             self.cluster.wait(next.since(self.cluster.now));
             self.end_stops()?;
@@ -348,6 +352,7 @@ impl Script {
                 self.cluster.apply(command);
             }
             let plan = self.cluster.plan();
+            self.again_at = plan.again_at;
             for step in &plan.steps {
                 let applied = self.cluster.apply(step);
                 prop_assert!(applied.result.is_ok(), "{step:?}: {:?}", applied.result);
