@@ -216,8 +216,8 @@ fn by_variables() -> Result<Cluster, Failure> {
 }
 
 fn split(list: &str) -> Vec<String> {
-    let words = list.split(',');
-    words.map(|word| word.trim().to_owned()).collect()
+    let items = list.split(',');
+    items.map(|item| item.trim().to_owned()).collect()
 }
 
 /// Required freshness of a read.
