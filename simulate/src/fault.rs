@@ -56,11 +56,11 @@ enum Part {
 pub(crate) enum FaultEffect {
     /// None: the part is slow, or has a spare.
     None,
-    /// Tasks die at once, with these last words.
+    /// Tasks fail at once, with this error output.
     Always(&'static str),
-    /// Tasks of gangs over several hosts die, with these last words.
+    /// Tasks of gangs over several hosts fail, with this error output.
     Gangs(&'static str),
-    /// Tasks die now and then, without a message.
+    /// Tasks fail now and then, without a message.
     Sometimes,
 }
 
@@ -77,7 +77,7 @@ impl HardwareFault {
         let known = outages.iter().zip(0u32..).filter_map(|(outage, number)| {
             let host = *hosts.get(outage.node.as_str())?;
             let gpus = cluster.hosts.get(host)?.gpus;
-            // The file does not say which GPU it was: GPUs are chosen in turn.
+            // The file may not name the GPU: then GPUs are chosen in turn.
             let gpu = outage.gpu.or((gpus > 0).then(|| number % gpus.max(1)));
             Some(Self::by_cause(outage, host, gpu))
         });
@@ -87,7 +87,7 @@ impl HardwareFault {
     fn by_cause(outage: &Outage, host: usize, gpu: Option<u32>) -> Self {
         let known = CAUSES
             .iter()
-            .find(|(words, ..)| outage.cause.contains(words));
+            .find(|(pattern, ..)| outage.cause.contains(pattern));
         let (part, sign, harm) = known
             .map_or((Part::Host, None, FaultEffect::Sometimes), |known| {
                 (known.1, Some((known.2, known.3)), known.4)
@@ -259,8 +259,8 @@ const BACKOFF_MS: u64 = 10_000;
 const USERS: u64 = 20;
 /// Jobs of a virtual cluster submitted within this time are from one user.
 const SESSION_MS: u64 = 3_600_000;
-/// Percentage of failed jobs that print a telling error message, in our assumption; the trace does not say.
-const TELLING_PERCENT: u64 = 50;
+/// Percentage of failed jobs that print a conclusive error message: assumed, since the trace has no output.
+const CONCLUSIVE_PERCENT: u64 = 50;
 
 /// The job as submitted to a cluster with health features: with retries, unless it is to fail for its own
 /// reasons, and with a user of its own.
@@ -276,10 +276,10 @@ pub(crate) fn prepare_spec(spec: &mut JobSpec, job: &TraceJob) {
     }
 }
 
-/// The last words of a job that fails for its own reasons.
+/// The error output of a job that fails for its own reasons.
 pub(crate) fn failure_message(job: &TraceJob) -> &'static str {
-    let is_telling = hash_of(&job.name) / USERS % 100 < TELLING_PERCENT;
-    if is_telling {
+    let is_conclusive = hash_of(&job.name) / USERS % 100 < CONCLUSIVE_PERCENT;
+    if is_conclusive {
         "TypeError: forward() missing 1 required positional argument"
     } else {
         ""
@@ -332,9 +332,9 @@ mod tests {
         assert_eq!(faults[1].place, OutageTarget::Host(0));
         assert_eq!(faults[2].sign, None, "no sign");
         let rules = RuleSet::shipped().unwrap();
-        for (words, _, rule, ..) in CAUSES {
+        for (pattern, _, rule, ..) in CAUSES {
             let rule = rules.rule(rule);
-            assert!(rule.is_some_and(|it| it.mode == Mode::Enforce), "{words}");
+            assert!(rule.is_some_and(|it| it.mode == Mode::Enforce), "{pattern}");
         }
     }
 
