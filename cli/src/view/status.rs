@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_which_builds_can_follow() {
+    fn cluster_status_lists_the_builds_that_can_follow() {
         assert_eq!(shown(4, 4), "format 4: older builds cannot read it");
         assert!(shown(3, 4).starts_with("format 3; 4 once all replicas are known to read it"));
         // A leader of a newer build has raised it, and this replica was notified.

@@ -72,7 +72,7 @@ fn a_word_in_the_wrong_place_is_answered_with_the_right_one() {
 }
 
 #[test]
-fn a_settings_file_that_is_missing_is_said_to_be() {
+fn a_missing_settings_file_is_reported_as_missing() {
     let output = run(&["config", "check", "/nowhere/s.toml"]);
     assert_eq!(code(&output), 64);
     let text = stderr(&output);
@@ -116,7 +116,7 @@ fn usage_errors_exit_with_64() {
 }
 
 #[test]
-fn a_machine_without_a_driver_is_told_that_its_gpus_cannot_be_checked() {
+fn a_gpu_check_without_a_driver_reports_that_it_cannot_run() {
     if std::path::Path::new("/dev/nvidiactl").exists() {
         // The machine's GPUs must not be checked by a test.
         return;
@@ -214,7 +214,7 @@ fn contexts_name_clusters() {
 }
 
 #[test]
-fn a_bad_job_file_is_told_with_line_and_column_before_anything_is_sent() {
+fn a_bad_job_file_is_rejected_with_line_and_column_before_any_request() {
     let mut child = muster(&["job", "submit", "-f", "-", "--address", &nowhere()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -265,7 +265,7 @@ fn completion_scripts_know_the_commands() {
 }
 
 #[test]
-fn errors_have_no_colour_where_nobody_sees_it() {
+fn errors_have_no_colour_without_a_terminal() {
     let output = run(&["job", "submit", "--tasks", "0", "--", "x"]);
     assert!(!stderr(&output).contains('\u{1b}'));
 }
@@ -308,7 +308,7 @@ fn a_simulation_prints_a_table_and_writes_its_report() {
 }
 
 #[test]
-fn bad_input_of_a_simulation_is_told_with_line_and_column() {
+fn bad_simulation_input_is_rejected_with_line_and_column() {
     let folder = tempfile::tempdir().unwrap();
     let jobs = folder.path().join("jobs.csv");
     let names = "job_id,submit_s,duration_s,num_tasks,gpus_per_task";
@@ -475,7 +475,7 @@ fn a_replica_that_is_to_lead_is_named_by_its_option() {
 }
 
 #[test]
-fn each_certificate_says_whose_name_it_takes() {
+fn the_help_of_each_certificate_describes_its_name() {
     for (kind, name) in [
         ("replica", "<NAME>\n          Base name of its files"),
         ("worker", "The worker's host name"),

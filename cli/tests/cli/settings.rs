@@ -433,7 +433,7 @@ impl Running {
         clippy::disallowed_methods,
         reason = "polls another process with a deadline, in a test without a runtime"
     )]
-    fn says(&self, from: usize, expected: &str) -> usize {
+    fn wait_for_log(&self, from: usize, expected: &str) -> usize {
         let begun = Instant::now();
         loop {
             let printed = self.printed();
@@ -478,7 +478,7 @@ fn a_hang_up_reloads_what_is_safe_and_names_the_rest() {
     write("info", "");
     let mut command = muster(&["scheduler", "--config", file.to_str().unwrap()]);
     let service = Running::start(&mut command, folder.path().join("log"));
-    let begun = service.says(0, "leadership began");
+    let begun = service.wait_for_log(0, "leadership began");
     assert!(
         !service.printed().contains(" DEBUG "),
         "{}",
@@ -487,33 +487,33 @@ fn a_hang_up_reloads_what_is_safe_and_names_the_rest() {
 
     write("debug", "cluster_id = \"other\"\nadmins = [\"ada\"]");
     service.hang_up();
-    let reloaded = service.says(
+    let reloaded = service.wait_for_log(
         begun,
         "settings reloaded changed=\"admins, logging.filter\"",
     );
-    service.says(
+    service.wait_for_log(
         begun,
         "after a restart of the service options=\"cluster_id\"",
     );
     // Its own log lines: the filter applies.
-    service.says(begun, " DEBUG ");
+    service.wait_for_log(begun, " DEBUG ");
 
     write("info", "cluster_id = 7");
     service.hang_up();
-    let refused = service.says(reloaded, "settings not reloaded");
-    service.says(reloaded, "cluster_id: must be a text, not 7");
+    let refused = service.wait_for_log(reloaded, "settings not reloaded");
+    service.wait_for_log(reloaded, "cluster_id: must be a text, not 7");
     // The whole file is ignored: the old filter still applies.
-    service.says(refused, " DEBUG ");
+    service.wait_for_log(refused, " DEBUG ");
 
     write("warn", "cluster_id = \"other\"");
     service.hang_up();
-    let quiet = service.says(
+    let quiet = service.wait_for_log(
         refused,
         "settings reloaded changed=\"admins, logging.filter\"",
     );
     service.hang_up();
     // The warning is still logged, and nothing else.
-    service.says(
+    service.wait_for_log(
         quiet,
         "after a restart of the service options=\"cluster_id\"",
     );

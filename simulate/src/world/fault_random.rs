@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn another_salt_gives_other_times_of_death() {
+    fn another_salt_gives_other_failure_times() {
         let deaths = |salt: u64| {
             let luck = FaultRandom::new(salt);
             (0..20)

@@ -146,7 +146,7 @@ async fn blocked_host(client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn a_block_that_an_admin_put_over_that_of_the_run_stays() {
+async fn a_block_by_an_admin_replaces_that_of_the_run_and_stays() {
     let cluster = Cluster::start(SHAPE).await;
     let client = cluster.client().await;
     let folder = tempfile::tempdir().unwrap();

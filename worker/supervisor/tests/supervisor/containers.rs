@@ -458,7 +458,7 @@ fn an_unavailable_image_is_named_with_the_engines_message() {
 }
 
 #[test]
-fn an_engine_is_given_the_login_for_the_registry_of_an_image() {
+fn an_engine_receives_the_login_for_the_registry_of_an_image() {
     let engine = FakeEngine::start(|request, stream| match request {
         request if request.starts_with("POST /images/create") => {
             json(stream, 200, "{\"error\": \"denied\"}\n");

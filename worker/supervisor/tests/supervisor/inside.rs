@@ -111,7 +111,7 @@ impl AtTerminal {
     }
 
     /// Reads until this text was printed.
-    fn sees(&mut self, text: &str) {
+    fn wait_for_output(&mut self, text: &str) {
         while !self.printed.contains(text) {
             let mut bytes = [0u8; 1_024];
             let count = self
@@ -201,23 +201,23 @@ fn a_terminal_reaches_into_the_container() {
     let mut rig = running(&podman);
     let text = "stty size; echo $TERM; while read word; do stty size; echo got $word; done; exit 3";
     let mut inside = AtTerminal::start(&mut rig, text);
-    inside.sees("20 70\r\nvt100\r\n");
+    inside.wait_for_output("20 70\r\nvt100\r\n");
     resize(&inside.terminal, 33, 44);
     // The new size arrives soon, and asynchronously.
     eventually("the new size", || {
         inside.types("again\r");
-        inside.sees("got again\r\n");
+        inside.wait_for_output("got again\r\n");
         let seen = inside.printed.contains("33 44\r\n");
         inside.printed.clear();
         seen
     });
     // Only the terminal inside interprets keys: it alone echoes.
     inside.types("once\x10\r");
-    inside.sees("once^P\r\n33 44\r\ngot once\x10\r\n");
+    inside.wait_for_output("once^P\r\n33 44\r\ngot once\x10\r\n");
     inside.types("\x04");
     assert_eq!(receive_answer(&inside.socket), ended(Some(3), None));
     let mut inside = AtTerminal::start(&mut rig, "echo up; exec sleep 1000");
-    inside.sees("up");
+    inside.wait_for_output("up");
     inside.types("\x03");
     assert_eq!(receive_answer(&inside.socket), ended(None, Some(2)));
 }
@@ -248,7 +248,7 @@ fn a_command_in_a_container_ends_when_its_user_goes_away() {
     // Signals its terminal alone.
     let text = format!("exec sh -c 'echo up; while true; do sleep 0.1; done' {seated}");
     let mut inside = AtTerminal::start(&mut rig, &text);
-    inside.sees("up");
+    inside.wait_for_output("up");
     drop(inside.terminal);
     eventually(&seated, || !runs(&seated));
     assert!(rig.directory.exit().unwrap().is_none());
@@ -442,7 +442,7 @@ fn an_engine_receives_the_size_of_a_terminal_and_its_keys_unchanged() {
     });
     let mut rig = task_of(&engine);
     let mut inside = AtTerminal::start(&mut rig, "top");
-    inside.sees("\x02\0\0\0no frame");
+    inside.wait_for_output("\x02\0\0\0no frame");
     inside.types("\x03\x10\r\n\x04");
     eventually("its keys", || *typed.lock().unwrap() == b"\x03\x10\r\n\x04");
     eventually("its size", || {

@@ -120,7 +120,7 @@ impl Verb {
     /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
-            Self::Checkpoint(Checkpoint::Begin(Begin { step })) => say(|epoch| {
+            Self::Checkpoint(Checkpoint::Begin(Begin { step })) => send(|epoch| {
                 Ok(ControlRequest::Begin {
                     step,
                     path: String::new(),
@@ -128,15 +128,17 @@ impl Verb {
                 })
             }),
             Self::Checkpoint(Checkpoint::Commit(commit)) => commit.run(options),
-            Self::Checkpoint(Checkpoint::Invalidate(Invalidate { step, reason })) => say(|epoch| {
-                Ok(ControlRequest::Invalidate {
-                    step,
-                    reason,
-                    epoch,
+            Self::Checkpoint(Checkpoint::Invalidate(Invalidate { step, reason })) => {
+                send(|epoch| {
+                    Ok(ControlRequest::Invalidate {
+                        step,
+                        reason,
+                        epoch,
+                    })
                 })
-            }),
+            }
             Self::Progress(Progress { step }) => {
-                say(|epoch| Ok(ControlRequest::Progress { step, epoch }))
+                send(|epoch| Ok(ControlRequest::Progress { step, epoch }))
             }
             Self::Watch(watch) => watch.run(options),
             Self::Env(environment) => environment.run(options),
@@ -154,8 +156,8 @@ fn ask(
     done.map_err(failure)
 }
 
-/// Sends a request whose answer has no content.
-fn say(
+/// Sends a request that is answered without content.
+fn send(
     request: impl FnOnce(Option<u64>) -> Result<ControlRequest, TaskSideError>,
 ) -> Result<Exit, Failure> {
     ask(request).map(|_| Exit::Ok)

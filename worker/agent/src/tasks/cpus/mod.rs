@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_of_an_adopted_task_are_not_given_to_others() {
+    fn cpus_of_an_adopted_task_are_not_assigned_to_others() {
         let ledger = ledger();
         let place = AssignedCpus {
             cpus: vec![2, 6],

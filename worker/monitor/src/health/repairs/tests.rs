@@ -296,7 +296,7 @@ async fn bandwidth_between_gpus_is_reported_to_its_rule() {
 }
 
 #[tokio::test]
-async fn the_program_that_ships_checks_real_gpus_unless_the_site_says_otherwise() {
+async fn the_shipped_check_runs_on_real_gpus_unless_the_site_configures_another() {
     let rig = Rig::new();
     let shipped = rig.home.path().join("muster-gpu-check");
     let of = |config: &HealthConfig, is_simulated| Checker::of(config, is_simulated, &shipped);
