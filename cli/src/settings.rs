@@ -91,7 +91,7 @@ impl<S: Settings> Source<S> {
 /// Error for invalid settings, with a pointer to the description of all options.
 pub(crate) fn failure(problems: &Problems) -> Failure {
     let role = problems.role;
-    let lines = { problems.problems.iter() }.map(ToString::to_string);
+    let lines = problems.problems.iter().map(ToString::to_string);
     Failure::list(lines.collect())
         .exiting(Exit::Usage)
         .help(format!("`muster config print-default {role}` shows every option; docs/configuration.md describes them"))

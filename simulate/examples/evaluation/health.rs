@@ -123,7 +123,8 @@ fn all_three(run: &HealthFigures) -> f64 {
 
 pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
     let outages = traces.outages()?;
-    let questions: Vec<(Case, u64)> = { CASES.into_iter() }
+    let questions: Vec<(Case, u64)> = CASES
+        .into_iter()
         .flat_map(|case| LUCKS.map(|luck| (case, luck)))
         .collect();
     let runs = work::all(&questions, |(case, luck)| {
@@ -147,7 +148,8 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
     })?;
     let rows: Vec<(Case, &[HealthFigures])> =
         CASES.into_iter().zip(runs.chunks(LUCKS.len())).collect();
-    let looking_after: Vec<(Case, &[HealthFigures])> = { rows.iter() }
+    let looking_after: Vec<(Case, &[HealthFigures])> = rows
+        .iter()
         .filter(|(case, _)| case.care > HealthFeatures::Nothing)
         .copied()
         .collect();

@@ -180,10 +180,15 @@ impl Commit {
     fn run(self, options: &Options) -> Result<Exit, Failure> {
         let answer = ask(|epoch| self.request(epoch))?;
         if let Some(interval_s) = answer.interval_s {
-            let (word, span) = (interval_s.to_string(), counted(interval_s, "second"));
+            let (seconds, span) = (interval_s.to_string(), counted(interval_s, "second"));
             let sentence = format!("save again after {span}\n");
             let format = options.screen().format;
-            let text = shown(format, &CheckpointAdvice { interval_s }, &word, &sentence)?;
+            let text = shown(
+                format,
+                &CheckpointAdvice { interval_s },
+                &seconds,
+                &sentence,
+            )?;
             options.screen().report(&text)?;
         }
         Ok(Exit::Ok)
@@ -230,16 +235,16 @@ impl Watch {
     }
 }
 
-/// Formats a notification: as a document, a word, or a sentence.
+/// Formats a notification: as a document, a name, or a sentence.
 fn shown(
     format: Format,
     notification: &impl Serialize,
-    word: &str,
+    name: &str,
     sentence: &str,
 ) -> Result<String, Failure> {
     Ok(match format {
         Format::Table | Format::Wide => sentence.to_owned(),
-        Format::Name => format!("{word}\n"),
+        Format::Name => format!("{name}\n"),
         format => render_document(format, notification)?,
     })
 }

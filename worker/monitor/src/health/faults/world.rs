@@ -405,7 +405,9 @@ impl World {
                 spec.user = user.to_owned();
             });
         }
-        let jobs: Vec<JobId> = { self.jobs.iter() }
+        let jobs: Vec<JobId> = self
+            .jobs
+            .iter()
             .filter(|(name, _)| name.starts_with("storm"))
             .map(|(_, job)| *job)
             .collect();
