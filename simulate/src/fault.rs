@@ -31,7 +31,7 @@ pub(crate) struct HardwareFault {
     pub(crate) end_ms: u64,
     /// The worker's finding; `None` if there is no sign of the fault.
     pub(crate) sign: Option<Sign>,
-    pub(crate) harm: FaultEffect,
+    pub(crate) effect: FaultEffect,
     /// Whether it is a false alarm: a worker finds it, but nothing is faulty.
     pub(crate) is_false: bool,
 }
@@ -88,7 +88,7 @@ impl HardwareFault {
         let known = CAUSES
             .iter()
             .find(|(pattern, ..)| outage.cause.contains(pattern));
-        let (part, sign, harm) = known
+        let (part, sign, effect) = known
             .map_or((Part::Host, None, FaultEffect::Sometimes), |known| {
                 (known.1, Some((known.2, known.3)), known.4)
             });
@@ -106,7 +106,7 @@ impl HardwareFault {
             start_ms: outage.start_ms,
             end_ms: outage.end_ms,
             sign,
-            harm,
+            effect,
             is_false: false,
         }
     }
@@ -119,8 +119,8 @@ impl HardwareFault {
         span_ms: Range<u64>,
     ) -> impl Iterator<Item = Self> {
         let hosts = cluster.hosts.iter().enumerate();
-        let struck = hosts.filter(move |(host, _)| hash(&[*host as u64]) % 100 < percent);
-        let gpus = struck.flat_map(|(host, known)| {
+        let affected = hosts.filter(move |(host, _)| hash(&[*host as u64]) % 100 < percent);
+        let gpus = affected.flat_map(|(host, known)| {
             (0..known.gpus).map(move |index| OutageTarget::Gpu(host, index))
         });
         gpus.map(move |place| Self {
@@ -132,7 +132,7 @@ impl HardwareFault {
                 after_ms: SAMPLED_MS,
                 part: Part::Gpu,
             }),
-            harm: FaultEffect::None,
+            effect: FaultEffect::None,
             is_false: true,
         })
     }
@@ -339,22 +339,23 @@ mod tests {
     }
 
     #[test]
-    fn each_care_is_a_set_of_rules() {
-        let of = |care: HealthFeatures| RuleSet::parse(&care.rules()).unwrap();
-        let is_enforced = |care, name: &str| of(care).rule(name).unwrap().mode == Mode::Enforce;
+    fn each_level_of_health_features_is_a_set_of_rules() {
+        let of = |features: HealthFeatures| RuleSet::parse(&features.rules()).unwrap();
+        let is_enforced =
+            |features, name: &str| of(features).rule(name).unwrap().mode == Mode::Enforce;
         assert!(!is_enforced(HealthFeatures::Nothing, "ecc_unc_volatile"));
-        for (care, history, lemon) in [
+        for (features, history, lemon) in [
             (HealthFeatures::BlockHosts, false, false),
             (HealthFeatures::BlockParts, false, false),
             (HealthFeatures::Attribute, true, false),
             (HealthFeatures::Lemons, true, true),
         ] {
-            assert!(is_enforced(care, "ecc_unc_volatile"));
-            assert_eq!(is_enforced(care, "history"), history, "{care:?}");
-            assert_eq!(is_enforced(care, "lemon"), lemon, "{care:?}");
+            assert!(is_enforced(features, "ecc_unc_volatile"));
+            assert_eq!(is_enforced(features, "history"), history, "{features:?}");
+            assert_eq!(is_enforced(features, "lemon"), lemon, "{features:?}");
         }
-        let scope = |care| {
-            of(care)
+        let scope = |features| {
+            of(features)
                 .rule("ecc_unc_volatile")
                 .unwrap()
                 .block(Severity::Fatal)

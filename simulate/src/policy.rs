@@ -199,7 +199,7 @@ impl Policy {
     /// all its attempts.
     pub(crate) fn spec(self, scenario: &Scenario, job: &TraceJob) -> JobSpec {
         let mut spec = self.plain_spec(scenario, job);
-        if scenario.care.is_some() {
+        if scenario.health_features.is_some() {
             prepare_spec(&mut spec, job);
         }
         spec

@@ -181,7 +181,7 @@ impl World<'_> {
 
     /// The last words of a job that fails for its own reasons.
     fn own_words(&self, job: usize) -> &'static str {
-        match self.scenario.care {
+        match self.scenario.health_features {
             Some(_) => failure_message(&self.scenario.jobs[job]),
             None => "",
         }

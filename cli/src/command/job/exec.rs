@@ -55,7 +55,7 @@ impl Exec {
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let screen = options.screen();
         let client = options.connect_to_follow().await?;
-        let asked = ExecOptions {
+        let request = ExecOptions {
             job: JobId(self.job),
             task: TaskIndex(self.task),
             author: current_user(),
@@ -63,7 +63,7 @@ impl Exec {
             window: self.tty.then(window),
             terminal: std::env::var("TERM").unwrap_or_default(),
         };
-        let running = client.exec(asked).await?;
+        let running = client.exec(request).await?;
         let _raw = (self.tty && !self.no_stdin)
             .then(RawTerminal::enter)
             .flatten();

@@ -133,6 +133,6 @@ fn a_container_whose_mount_was_replaced_during_creation_is_not_started() {
     let error = rig.receive_exit().start_error.unwrap();
     assert!(error.starts_with("CONTAINER_MOUNT_CHANGED: "), "{error}");
     assert!(error.contains(&folder.display().to_string()), "{error}");
-    assert!(engine.was_asked("POST /containers/create"));
-    assert!(!engine.was_asked("POST /containers/c1/start"));
+    assert!(engine.was_requested("POST /containers/create"));
+    assert!(!engine.was_requested("POST /containers/c1/start"));
 }

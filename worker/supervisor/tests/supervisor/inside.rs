@@ -417,7 +417,7 @@ fn an_engine_receives_the_command_and_its_outputs_are_separated() {
     );
     let begun = engine.body_of("POST /exec/e1/start");
     assert_eq!(begun, serde_json::json!({"Detach": false, "Tty": false}));
-    assert!(!engine.was_asked("POST /exec/e1/resize"));
+    assert!(!engine.was_requested("POST /exec/e1/resize"));
 }
 
 #[test]
@@ -446,11 +446,11 @@ fn an_engine_receives_the_size_of_a_terminal_and_its_keys_unchanged() {
     inside.types("\x03\x10\r\n\x04");
     eventually("its keys", || *typed.lock().unwrap() == b"\x03\x10\r\n\x04");
     eventually("its size", || {
-        engine.was_asked("POST /exec/e1/resize?h=20&w=70")
+        engine.was_requested("POST /exec/e1/resize?h=20&w=70")
     });
     resize(&inside.terminal, 33, 44);
     eventually("its new size", || {
-        engine.was_asked("POST /exec/e1/resize?h=33&w=44")
+        engine.was_requested("POST /exec/e1/resize?h=33&w=44")
     });
     let begun = engine.body_of("POST /exec/e1/start");
     assert_eq!(begun["ConsoleSize"], serde_json::json!([20, 70]));
@@ -480,14 +480,14 @@ fn an_exit_code_is_not_taken_from_an_engine_that_has_none_yet() {
     let mut rig = task_of(&engine);
     let inside = AtTerminal::start(&mut rig, "top");
     eventually("its size", || {
-        engine.was_asked("POST /exec/e1/resize?h=20&w=70")
+        engine.was_requested("POST /exec/e1/resize?h=20&w=70")
     });
     // Like podman, which learns from a resize that the process is gone.
     state.lock().unwrap().0 = false;
     resize(&inside.terminal, 33, 44);
-    let looks = || engine.times_asked("GET /exec/e1/json");
+    let looks = || engine.times_requested("GET /exec/e1/json");
     eventually("a size that comes too late", || {
-        engine.was_asked("POST /exec/e1/resize?h=33&w=44")
+        engine.was_requested("POST /exec/e1/resize?h=33&w=44")
     });
     let before = looks();
     command.0.kill().unwrap();
@@ -509,7 +509,7 @@ fn a_command_whose_user_goes_away_is_killed_by_its_number_on_the_host() {
         let engine = engine(&first, &state, hold);
         let mut rig = task_of(&engine);
         let inside = Inside::start(&mut rig, &["tool"]);
-        eventually("a look", || engine.was_asked("GET /exec/e1/json"));
+        eventually("a look", || engine.was_requested("GET /exec/e1/json"));
         drop(inside.socket);
         let status = command.0.wait().unwrap();
         let ended_by = std::os::unix::process::ExitStatusExt::signal(&status);
@@ -552,7 +552,7 @@ fn a_command_whose_engine_goes_away_is_killed_and_its_exit_status_is_unknown() {
     });
     let mut rig = task_of(&engine);
     let mut inside = Inside::start(&mut rig, &["tool"]);
-    eventually("a look", || engine.was_asked("GET /exec/e1/json"));
+    eventually("a look", || engine.was_requested("GET /exec/e1/json"));
     std::fs::remove_file(engine.socket()).unwrap();
     hang_up.send(()).unwrap();
     let (_, errors) = inside.talk(b"");
@@ -578,7 +578,7 @@ fn a_command_in_a_missing_container_fails() {
         request => ordinary(request, stream),
     });
     let mut rig = start(contained("true"), &engine.socket());
-    eventually("a pull", || engine.was_asked("POST /images/create"));
+    eventually("a pull", || engine.was_requested("POST /images/create"));
     let mut inside = Inside::start(&mut rig, &["tool"]);
     let (_, errors) = inside.talk(b"");
     assert!(
