@@ -4,7 +4,7 @@ use muster_documents::{Attribution, BasisKind, Exit, JobDetail};
 
 use crate::output::{Cell, Column, Format, Screen, Table, Tone, ago, span, until};
 use crate::parse::compress;
-use crate::view::word::phase_tone;
+use crate::view::phase::phase_tone;
 use crate::view::{job, unit};
 
 const TASK_COLUMNS: &[Column] = &[

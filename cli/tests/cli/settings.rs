@@ -10,9 +10,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The root of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-fn muster(words: &[&str]) -> Command {
+fn muster(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
-    command.args(words).env_clear().stdin(Stdio::null());
+    command.args(args).env_clear().stdin(Stdio::null());
     command
 }
 
@@ -338,14 +338,14 @@ fn a_flag_counts_before_a_variable_before_the_file_before_the_default() {
     // The default of election_ms_min is 100: every larger heartbeat interval breaks a rule, and the error
     // names the effective one.
     let printed_text = |flag: Option<&str>, variable: Option<&str>, with_file: bool| {
-        let mut words = vec!["scheduler"];
+        let mut args = vec!["scheduler"];
         if with_file {
-            words.extend(["--config", file.to_str().unwrap()]);
+            args.extend(["--config", file.to_str().unwrap()]);
         }
         if let Some(flag) = flag {
-            words.extend(["--raft-heartbeat-ms", flag]);
+            args.extend(["--raft-heartbeat-ms", flag]);
         }
-        let mut command = muster(&words);
+        let mut command = muster(&args);
         if let Some(variable) = variable {
             command.env("MUSTER_SCHEDULER_RAFT_HEARTBEAT_MS", variable);
         }
@@ -381,10 +381,10 @@ fn a_flag_counts_before_a_variable_before_the_file_before_the_default() {
 
 #[test]
 fn lists_and_maps_are_read_from_flags_and_variables() {
-    let run = |words: &[&str], variables: &[(&str, &str)]| {
+    let run = |args: &[&str], variables: &[(&str, &str)]| {
         let mut command = muster(&["scheduler", "--data-dir", "/proc/nowhere"]);
         let output = command
-            .args(words)
+            .args(args)
             .envs(variables.iter().copied())
             .output()
             .unwrap();

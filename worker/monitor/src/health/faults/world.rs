@@ -57,7 +57,7 @@ const FIRST_BUS: u8 = 0x10;
 pub(super) struct End {
     pub(super) code: Option<i32>,
     pub(super) signal: Option<i32>,
-    pub(super) says: String,
+    pub(super) evidence: String,
     pub(super) oom: bool,
     pub(super) by_kernel: bool,
 }
@@ -385,7 +385,7 @@ impl World {
         let exit = Exit {
             code: end.code,
             signal: end.signal,
-            evidence: end.says,
+            evidence: end.evidence,
             out_of_memory: end.oom,
             sender: end.by_kernel.then_some(SignalSender::Kernel),
             ..testing::exit_with(0)
