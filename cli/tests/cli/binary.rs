@@ -466,7 +466,7 @@ fn errors_about_etcd_name_its_option_in_every_command_that_calls_a_replica() {
 }
 
 #[test]
-fn a_replica_that_is_to_lead_is_named_by_its_option() {
+fn errors_about_the_replica_to_lead_name_its_option() {
     let output = run(&["cluster", "transfer-leader", "2"]);
     let errors = stderr(&output);
     assert_eq!(code(&output), 64, "{errors}");

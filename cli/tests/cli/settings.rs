@@ -464,7 +464,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn a_hang_up_reloads_what_is_safe_and_names_the_rest() {
+fn sighup_reloads_safe_settings_and_names_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scheduler.toml");
     let write = |filter: &str, more: &str| {

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_that_of_the_gpus_or_the_one_with_the_fewest_tasks() {
+    fn a_task_is_bound_to_the_node_of_its_gpus_or_the_one_with_the_fewest_tasks() {
         let ledger = ledger();
         let near = ledger
             .grant(&task(CpuBinding::Numa, 1, &[GpuUuid(7)]))
