@@ -86,7 +86,7 @@ async fn copy_output(mut running: Running, screen: &Screen) -> Result<Exit, Fail
             ExecUpdate::Begun { attempt, host } => {
                 tracing::debug!(attempt, host, "command started");
             }
-            ExecUpdate::Stdout(bytes) => screen.bytes(&bytes).map_err(cut_off)?,
+            ExecUpdate::Stdout(bytes) => screen.bytes(&bytes).map_err(abandoned)?,
             ExecUpdate::Stderr(bytes) => screen.error_bytes(&bytes),
             ExecUpdate::Ended { code, signal } => return Ok(exit(code, signal)),
             ExecUpdate::Lost { why } => return Err(Failure::new(why)),
@@ -97,9 +97,9 @@ async fn copy_output(mut running: Running, screen: &Screen) -> Result<Exit, Fail
     ))
 }
 
-/// A remote command whose output is no longer read is abandoned before its end, like a local one: that is no
-/// success.
-fn cut_off(failure: Failure) -> Failure {
+/// A remote command whose output is no longer read is abandoned before its end. Like a local one, it then exits
+/// with `READER_GONE`, not with success.
+fn abandoned(failure: Failure) -> Failure {
     match failure.is_reader_gone() {
         true => failure.exiting(Exit::Passed(READER_GONE)),
         false => failure,
