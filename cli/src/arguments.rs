@@ -143,27 +143,27 @@ fn tip(error: &clap::Error) -> Option<String> {
     if let Some(ContextValue::String(verb)) = error.get(ContextKind::InvalidSubcommand) {
         return nouns_of(verb);
     }
-    let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) =
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(argument))) =
         (error.kind(), error.get(ContextKind::InvalidArg))
     else {
         return None;
     };
-    if word.starts_with('-') {
+    if argument.starts_with('-') {
         return None;
     }
     let usage = error.get(ContextKind::Usage)?.to_string();
-    let extension = Path::new(word).extension().unwrap_or_default();
+    let extension = Path::new(argument).extension().unwrap_or_default();
     let submit = match extension == "yaml" || extension == "yml" || extension == "json" {
-        true => ("`-f` reads jobs from a file", format!("-f {word}")),
-        false => (AFTER_DASHES, format!("-- {word} ...")),
+        true => ("`-f` reads jobs from a file", format!("-f {argument}")),
+        false => (AFTER_DASHES, format!("-- {argument} ...")),
     };
     let tips = [
         ("job submit", submit.0, submit.1),
-        ("job exec", AFTER_DASHES, format!("JOB -- {word} ...")),
+        ("job exec", AFTER_DASHES, format!("JOB -- {argument} ...")),
         (
             "cluster transfer-leader",
             "`--to` names the replica",
-            format!("--to {word}"),
+            format!("--to {argument}"),
         ),
     ];
     let mut tips = tips.into_iter();

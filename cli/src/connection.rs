@@ -139,13 +139,13 @@ impl Options {
     /// The etcd to find replicas in, if the command requests it, or if variables do and no source of higher
     /// precedence gives addresses; the current context does not count.
     fn etcd(&self) -> Option<EtcdSettings> {
-        let by_words = !self.address.is_empty() || self.context.is_some();
-        let is_told = ["MUSTER_ADDR", "MUSTER_CONTEXT"]
+        let has_flag = !self.address.is_empty() || self.context.is_some();
+        let has_variable = ["MUSTER_ADDR", "MUSTER_CONTEXT"]
             .iter()
             .any(|name| variable(name).is_some());
         let endpoints = if !self.etcd.is_empty() {
             self.etcd.clone()
-        } else if by_words || is_told {
+        } else if has_flag || has_variable {
             return None;
         } else {
             split(&variable("MUSTER_ETCD")?)
@@ -216,8 +216,8 @@ fn by_variables() -> Result<Cluster, Failure> {
 }
 
 fn split(list: &str) -> Vec<String> {
-    let words = list.split(',');
-    words.map(|word| word.trim().to_owned()).collect()
+    let items = list.split(',');
+    items.map(|item| item.trim().to_owned()).collect()
 }
 
 /// Required freshness of a read.

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_whose_replica_is_gone_says_so() {
+    fn a_command_of_a_lost_replica_reports_the_loss() {
         let gone = failure(RUNNING_COMMAND, "Unknown", &[]).text();
         assert!(gone.contains("its replica is gone"), "{gone}");
         let refused = failure(RUNNING_COMMAND, "NOT_RUNNING", &[]).text();

@@ -45,14 +45,14 @@ fn main() -> ExitCode {
 /// Runs a helper process of a worker, if this process was started as one.
 #[cfg(feature = "server")]
 fn run_helper() -> Option<ExitCode> {
-    let words: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
+    let arguments: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
     // `muster supervise DIRECTORY`: for workers without `muster-supervise` beside them; hidden from users.
-    if let Some(code) = muster_worker::supervisor::run(&words) {
+    if let Some(code) = muster_worker::supervisor::run(&arguments) {
         return Some(code);
     }
     // `muster ask-gpus`: for workers, whose GPU driver may hang; hidden from users too.
     let log = || {
         logging::start(muster_service::settings::LogFormat::Json).map_err(|failure| failure.text())
     };
-    muster_worker::monitor::gpu::helper::run(&words, log)
+    muster_worker::monitor::gpu::helper::run(&arguments, log)
 }

@@ -91,7 +91,7 @@ impl<S: Settings> Source<S> {
 /// Error for invalid settings, with a pointer to the description of all options.
 pub(crate) fn failure(problems: &Problems) -> Failure {
     let role = problems.role;
-    let lines = { problems.problems.iter() }.map(ToString::to_string);
+    let lines = problems.problems.iter().map(ToString::to_string);
     Failure::list(lines.collect())
         .exiting(Exit::Usage)
         .help(format!("`muster config print-default {role}` shows every option; docs/configuration.md describes them"))
@@ -160,7 +160,7 @@ fn argument(option: &SettingsOption) -> Arg {
         Kind::Truth => ("true|false".to_owned(), false),
         Kind::Number => ("NUMBER".to_owned(), false),
         Kind::Text => ("TEXT".to_owned(), false),
-        Kind::Word(words) => (words.join("|"), false),
+        Kind::Keyword(keywords) => (keywords.join("|"), false),
         Kind::Texts => ("A,B".to_owned(), true),
         Kind::Map => ("NAME=VALUE".to_owned(), true),
         Kind::Other => ("TOML".to_owned(), false),
@@ -196,10 +196,10 @@ fn given_for(
     matches: &ArgMatches,
 ) -> Option<Result<OptionValue, Problem>> {
     let id = id(option);
-    let words: Vec<String> = matches.get_many::<String>(&id)?.cloned().collect();
+    let values: Vec<String> = matches.get_many::<String>(&id)?.cloned().collect();
     let origin = match matches.value_source(&id) {
         Some(ValueSource::EnvVariable) => Origin::Variable(option.variable.clone()),
         _ => Origin::Flag(format!("--{}", option.flag)),
     };
-    Some(OptionValue::read(option, &words, origin))
+    Some(OptionValue::read(option, &values, origin))
 }

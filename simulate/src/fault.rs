@@ -31,7 +31,7 @@ pub(crate) struct HardwareFault {
     pub(crate) end_ms: u64,
     /// The worker's finding; `None` if there is no sign of the fault.
     pub(crate) sign: Option<Sign>,
-    pub(crate) harm: FaultEffect,
+    pub(crate) effect: FaultEffect,
     /// Whether it is a false alarm: a worker finds it, but nothing is faulty.
     pub(crate) is_false: bool,
 }
@@ -56,11 +56,11 @@ enum Part {
 pub(crate) enum FaultEffect {
     /// None: the part is slow, or has a spare.
     None,
-    /// Tasks die at once, with these last words.
+    /// Tasks fail at once, with this error output.
     Always(&'static str),
-    /// Tasks of gangs over several hosts die, with these last words.
+    /// Tasks of gangs over several hosts fail, with this error output.
     Gangs(&'static str),
-    /// Tasks die now and then, without a message.
+    /// Tasks fail now and then, without a message.
     Sometimes,
 }
 
@@ -77,7 +77,7 @@ impl HardwareFault {
         let known = outages.iter().zip(0u32..).filter_map(|(outage, number)| {
             let host = *hosts.get(outage.node.as_str())?;
             let gpus = cluster.hosts.get(host)?.gpus;
-            // The file does not say which GPU it was: GPUs are chosen in turn.
+            // The file may not name the GPU: then GPUs are chosen in turn.
             let gpu = outage.gpu.or((gpus > 0).then(|| number % gpus.max(1)));
             Some(Self::by_cause(outage, host, gpu))
         });
@@ -87,8 +87,8 @@ impl HardwareFault {
     fn by_cause(outage: &Outage, host: usize, gpu: Option<u32>) -> Self {
         let known = CAUSES
             .iter()
-            .find(|(words, ..)| outage.cause.contains(words));
-        let (part, sign, harm) = known
+            .find(|(pattern, ..)| outage.cause.contains(pattern));
+        let (part, sign, effect) = known
             .map_or((Part::Host, None, FaultEffect::Sometimes), |known| {
                 (known.1, Some((known.2, known.3)), known.4)
             });
@@ -106,7 +106,7 @@ impl HardwareFault {
             start_ms: outage.start_ms,
             end_ms: outage.end_ms,
             sign,
-            harm,
+            effect,
             is_false: false,
         }
     }
@@ -119,8 +119,8 @@ impl HardwareFault {
         span_ms: Range<u64>,
     ) -> impl Iterator<Item = Self> {
         let hosts = cluster.hosts.iter().enumerate();
-        let struck = hosts.filter(move |(host, _)| hash(&[*host as u64]) % 100 < percent);
-        let gpus = struck.flat_map(|(host, known)| {
+        let affected = hosts.filter(move |(host, _)| hash(&[*host as u64]) % 100 < percent);
+        let gpus = affected.flat_map(|(host, known)| {
             (0..known.gpus).map(move |index| OutageTarget::Gpu(host, index))
         });
         gpus.map(move |place| Self {
@@ -132,7 +132,7 @@ impl HardwareFault {
                 after_ms: SAMPLED_MS,
                 part: Part::Gpu,
             }),
-            harm: FaultEffect::None,
+            effect: FaultEffect::None,
             is_false: true,
         })
     }
@@ -259,8 +259,8 @@ const BACKOFF_MS: u64 = 10_000;
 const USERS: u64 = 20;
 /// Jobs of a virtual cluster submitted within this time are from one user.
 const SESSION_MS: u64 = 3_600_000;
-/// Percentage of failed jobs that print a telling error message, in our assumption; the trace does not say.
-const TELLING_PERCENT: u64 = 50;
+/// Percentage of failed jobs that print a conclusive error message: assumed, since the trace has no output.
+const CONCLUSIVE_PERCENT: u64 = 50;
 
 /// The job as submitted to a cluster with health features: with retries, unless it is to fail for its own
 /// reasons, and with a user of its own.
@@ -276,10 +276,10 @@ pub(crate) fn prepare_spec(spec: &mut JobSpec, job: &TraceJob) {
     }
 }
 
-/// The last words of a job that fails for its own reasons.
+/// The error output of a job that fails for its own reasons.
 pub(crate) fn failure_message(job: &TraceJob) -> &'static str {
-    let is_telling = hash_of(&job.name) / USERS % 100 < TELLING_PERCENT;
-    if is_telling {
+    let is_conclusive = hash_of(&job.name) / USERS % 100 < CONCLUSIVE_PERCENT;
+    if is_conclusive {
         "TypeError: forward() missing 1 required positional argument"
     } else {
         ""
@@ -332,29 +332,30 @@ mod tests {
         assert_eq!(faults[1].place, OutageTarget::Host(0));
         assert_eq!(faults[2].sign, None, "no sign");
         let rules = RuleSet::shipped().unwrap();
-        for (words, _, rule, ..) in CAUSES {
+        for (pattern, _, rule, ..) in CAUSES {
             let rule = rules.rule(rule);
-            assert!(rule.is_some_and(|it| it.mode == Mode::Enforce), "{words}");
+            assert!(rule.is_some_and(|it| it.mode == Mode::Enforce), "{pattern}");
         }
     }
 
     #[test]
-    fn each_care_is_a_set_of_rules() {
-        let of = |care: HealthFeatures| RuleSet::parse(&care.rules()).unwrap();
-        let is_enforced = |care, name: &str| of(care).rule(name).unwrap().mode == Mode::Enforce;
+    fn each_level_of_health_features_is_a_set_of_rules() {
+        let of = |features: HealthFeatures| RuleSet::parse(&features.rules()).unwrap();
+        let is_enforced =
+            |features, name: &str| of(features).rule(name).unwrap().mode == Mode::Enforce;
         assert!(!is_enforced(HealthFeatures::Nothing, "ecc_unc_volatile"));
-        for (care, history, lemon) in [
+        for (features, history, lemon) in [
             (HealthFeatures::BlockHosts, false, false),
             (HealthFeatures::BlockParts, false, false),
             (HealthFeatures::Attribute, true, false),
             (HealthFeatures::Lemons, true, true),
         ] {
-            assert!(is_enforced(care, "ecc_unc_volatile"));
-            assert_eq!(is_enforced(care, "history"), history, "{care:?}");
-            assert_eq!(is_enforced(care, "lemon"), lemon, "{care:?}");
+            assert!(is_enforced(features, "ecc_unc_volatile"));
+            assert_eq!(is_enforced(features, "history"), history, "{features:?}");
+            assert_eq!(is_enforced(features, "lemon"), lemon, "{features:?}");
         }
-        let scope = |care| {
-            of(care)
+        let scope = |features| {
+            of(features)
                 .rule("ecc_unc_volatile")
                 .unwrap()
                 .block(Severity::Fatal)

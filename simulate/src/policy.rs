@@ -56,11 +56,11 @@ pub enum Policy {
     Tree,
 }
 
-/// A word that names no policy.
+/// The error for an unknown policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown policy `{word}` (known: {known})")]
+#[error("unknown policy `{name}` (known: {known})")]
 pub struct UnknownPolicy {
-    word: String,
+    name: String,
     known: String,
 }
 
@@ -199,7 +199,7 @@ impl Policy {
     /// all its attempts.
     pub(crate) fn spec(self, scenario: &Scenario, job: &TraceJob) -> JobSpec {
         let mut spec = self.plain_spec(scenario, job);
-        if scenario.care.is_some() {
+        if scenario.health_features.is_some() {
             prepare_spec(&mut spec, job);
         }
         spec
@@ -317,7 +317,7 @@ impl FromStr for Policy {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let known = Self::ALL.into_iter().find(|policy| policy.name() == text);
         known.ok_or_else(|| UnknownPolicy {
-            word: text.to_owned(),
+            name: text.to_owned(),
             known: Self::ALL.map(Self::name).join(", "),
         })
     }

@@ -100,9 +100,9 @@ pub struct Scenario {
     /// Faulty parts, detected or not.
     pub(crate) faults: Vec<HardwareFault>,
     /// Health features that the engine uses; `None` for no health management.
-    pub(crate) care: Option<HealthFeatures>,
+    pub(crate) health_features: Option<HealthFeatures>,
     /// Random seed of the simulated faults.
-    pub(crate) luck: u64,
+    pub(crate) fault_seed: u64,
     /// Jobs whose duration the trace does not say; they are not simulated, unless no job ends anyway.
     pub without_duration: LeftOut,
     /// Jobs that requested a fraction of a GPU and get a whole one.
@@ -157,8 +157,8 @@ impl Scenario {
             jobs,
             settings,
             faults: Vec::new(),
-            care: None,
-            luck: 0,
+            health_features: None,
+            fault_seed: 0,
             without_duration,
             shares_rounded_up: shares_rounded_up as u64,
         }
@@ -185,19 +185,19 @@ impl Scenario {
     }
 
     /// Makes the cluster's parts faulty for the duration of these outages, and enables the health features
-    /// up to `care`. Jobs then have three retries, and users of their own if the trace names none.
+    /// up to `features`. Jobs then have three retries, and users of their own if the trace names none.
     #[must_use]
-    pub fn with_health_features(mut self, outages: &[Outage], care: HealthFeatures) -> Self {
+    pub fn with_health_features(mut self, outages: &[Outage], features: HealthFeatures) -> Self {
         self.faults = HardwareFault::of(outages, &self.cluster);
-        self.care = Some(care);
+        self.health_features = Some(features);
         self
     }
 
     /// Sets another random seed for the same faults: it decides when a task dies from an intermittent fault,
     /// and whether a check finds a fault without a sign.
     #[must_use]
-    pub const fn with_fault_seed(mut self, luck: u64) -> Self {
-        self.luck = luck;
+    pub const fn with_fault_seed(mut self, seed: u64) -> Self {
+        self.fault_seed = seed;
         self
     }
 

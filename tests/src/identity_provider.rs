@@ -30,7 +30,7 @@ impl IdentityProvider {
     /// # Panics
     /// If the key cannot be created or published.
     #[must_use]
-    pub fn begin() -> Self {
+    pub fn create() -> Self {
         let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         let key = Ed25519KeyPair::from_pkcs8(key.as_ref()).unwrap();
         let folder = tempfile::tempdir().unwrap();

@@ -194,7 +194,9 @@ impl SecuredCluster {
     }
 
     fn start_replica(&mut self, replica: usize, others: &Value) {
-        let peers: serde_json::Map<String, Value> = { self.addresses.iter() }
+        let peers: serde_json::Map<String, Value> = self
+            .addresses
+            .iter()
             .zip(1..)
             .map(|(address, id)| (id.to_string(), json!(address)))
             .collect();

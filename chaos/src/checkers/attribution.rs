@@ -68,7 +68,7 @@ mod tests {
                 evidence: vec![evidence.to_owned()],
                 charge,
                 measures: Vec::new(),
-                step: Step::Telling,
+                step: Step::ConclusiveEnd,
             })),
         }
     }

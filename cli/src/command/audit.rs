@@ -91,7 +91,7 @@ impl Log {
             follow: false,
         };
         let (sender, receiver) = mpsc::channel(MESSAGES_AHEAD);
-        let replicas = { status.replicas.into_iter() }.map(|replica| replica.address);
+        let replicas = status.replicas.into_iter().map(|replica| replica.address);
         let replicas: Vec<String> = replicas.collect();
         for address in &replicas {
             let (config, sender) = (client_config_for(&client, address), sender.clone());

@@ -50,7 +50,7 @@ pub(crate) struct List {
     #[arg(long)]
     out: bool,
     #[command(flatten)]
-    allocation_basis: PhaseFilter,
+    phase_filter: PhaseFilter,
     /// Refresh the list after every change
     #[arg(short, long, conflicts_with = "at")]
     watch: bool,
@@ -98,8 +98,8 @@ impl List {
             model: self.model,
             free_only: self.free,
             out_only: self.out,
-            phases: self.allocation_basis.phases(),
-            restricted_only: self.allocation_basis.restrictions,
+            phases: self.phase_filter.phases(),
+            restricted_only: self.phase_filter.restrictions,
             consistency: self.moment.consistency().into(),
             ..v1::ListGpusRequest::default()
         };
@@ -170,12 +170,12 @@ impl GpuRef {
             wanted.push(Self::Uuid(uuid));
             return Ok(());
         }
-        let unusable = || {
+        let invalid = || {
             let message = format!("invalid GPU `{text}`");
             Failure::usage(message).help("give a UUID (GPU-...) or HOST:INDEX (node01:3)")
         };
-        let (hosts, index) = text.rsplit_once(':').ok_or_else(unusable)?;
-        let index = index.parse().map_err(|_| unusable())?;
+        let (hosts, index) = text.rsplit_once(':').ok_or_else(invalid)?;
+        let index = index.parse().map_err(|_| invalid())?;
         let hosts = parse::expand(hosts).map_err(Failure::usage)?;
         wanted.extend(hosts.into_iter().map(|host| Self::Place { host, index }));
         Ok(())

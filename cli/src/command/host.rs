@@ -44,7 +44,7 @@ pub(crate) struct List {
     #[arg(long)]
     blocked: bool,
     #[command(flatten)]
-    allocation_basis: PhaseFilter,
+    phase_filter: PhaseFilter,
     /// Refresh the list after every change
     #[arg(short, long, conflicts_with = "at")]
     watch: bool,
@@ -147,8 +147,8 @@ impl List {
                 .map(|health| health.wire().into())
                 .collect(),
             blocked_only: self.blocked,
-            phases: self.allocation_basis.phases(),
-            restricted_only: self.allocation_basis.restrictions,
+            phases: self.phase_filter.phases(),
+            restricted_only: self.phase_filter.restrictions,
             consistency: self.moment.consistency().into(),
             ..v1::ListHostsRequest::default()
         };

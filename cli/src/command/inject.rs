@@ -203,17 +203,17 @@ mod tests {
 
     const TABLE: &str = include_str!("../../../docs/faults.md");
 
-    /// Splits words as a shell does; only double quotes are special.
-    fn words(text: &str) -> Vec<String> {
-        let mut words = Vec::new();
+    /// Splits a command line as a shell does; only double quotes are special.
+    fn split_like_a_shell(text: &str) -> Vec<String> {
+        let mut arguments = Vec::new();
         for (index, part) in text.split('"').enumerate() {
             if index % 2 == 1 {
-                words.push(part.to_owned());
+                arguments.push(part.to_owned());
             } else {
-                words.extend(part.split_whitespace().map(str::to_owned));
+                arguments.extend(part.split_whitespace().map(str::to_owned));
             }
         }
-        words
+        arguments
     }
 
     /// The component that a rule reads, and the one that it applies to: rules for racks read their hosts.
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_that_can_be_played_by_hand_is_played_by_words_that_are_understood() {
+    fn every_documented_inject_command_is_valid() {
         let rules = RuleSet::shipped().unwrap();
         let rows = TABLE.lines().filter(|line| line.starts_with("| "));
         let cells = rows.skip(1).map(|row| row.split(" | ").nth(2).unwrap());
@@ -249,7 +249,7 @@ mod tests {
                 continue;
             }
             let command = Inject::augment_args(Command::new("chaos"));
-            let parsed = command.try_get_matches_from(words(text));
+            let parsed = command.try_get_matches_from(split_like_a_shell(text));
             let parsed = parsed.unwrap_or_else(|error| panic!("{cell}: {error}"));
             if let Fault::Reading(reading) = Inject::from_arg_matches(&parsed).unwrap().fault {
                 let rule = rules.rule(&reading.rule);

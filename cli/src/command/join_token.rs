@@ -142,7 +142,7 @@ impl List {
         let client = options.connect().await?;
         let consistency = self.freshness.consistency();
         let answer = client.list_join_tokens(consistency).await?;
-        let tokens: Vec<JoinToken> = { answer.tokens.into_iter() }.map(JoinToken::from).collect();
+        let tokens: Vec<JoinToken> = answer.tokens.into_iter().map(JoinToken::from).collect();
         let screen = options.screen();
         screen.data(&render_rows(&screen, answer.revision, &tokens)?)?;
         Ok(Exit::Ok)

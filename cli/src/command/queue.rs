@@ -126,7 +126,7 @@ impl Apply {
                 dry_run: self.apply.dry_run(),
             })
             .await
-            .map_err(|error| file.refused(error))?;
+            .map_err(|error| file.rejection(error))?;
         let screen = options.screen();
         let changes = QueueChanges::new(self.apply.dry_run(), answer);
         screen.report(&match screen.format {

@@ -63,7 +63,7 @@ impl Apply {
         let broken = validate(&file.value);
         if !broken.is_empty() {
             let broken = broken.iter();
-            let errors = file.refuse(broken.map(|it| (it.field.as_str(), it.rule.as_str())));
+            let errors = file.locate(broken.map(|it| (it.field.as_str(), it.rule.as_str())));
             return Err(unusable(errors));
         }
         let client = options.connect().await?;
@@ -75,7 +75,7 @@ impl Apply {
                 dry_run: self.apply.dry_run(),
             })
             .await
-            .map_err(|error| file.refused(error))?;
+            .map_err(|error| file.rejection(error))?;
         let screen = options.screen();
         let effect = TopologyEffect::new(self.apply.dry_run(), answer);
         screen.report(&match screen.format {

@@ -100,8 +100,10 @@ impl Shortcuts {
             all.push(given("cpus_milli", "--cpus", json!(cpus.milli)));
         }
         if !self.cell.is_empty() {
-            let cells =
-                { self.cell.iter() }.map(|(level, name)| json!({"level": level, "name": name}));
+            let cells = self
+                .cell
+                .iter()
+                .map(|(level, name)| json!({"level": level, "name": name}));
             all.push(given("topology.above", "--cell", cells.collect()));
         }
         let Some(count) = self.simulated_gpus else {
@@ -119,7 +121,9 @@ impl Shortcuts {
             json!({"simulated": simulated}),
         ));
         if !self.simulated_cells.is_empty() {
-            let cells = { self.simulated_cells.iter() }
+            let cells = self
+                .simulated_cells
+                .iter()
                 .map(|(level, size)| simulated_cells(count, level, size));
             let cells = cells.collect::<Result<Value, Failure>>()?;
             all.push(given("topology.inside", "--simulated-cells", cells));

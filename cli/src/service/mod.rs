@@ -153,8 +153,8 @@ mod tests {
             let (begin, begun) = oneshot::channel();
             tokio::task::spawn_blocking(move || {
                 begin.send(()).expect("the service waits");
-                let (_never_says, listening) = sync_channel::<()>(1);
-                assert!(listening.recv_timeout(WORK).is_err());
+                let (_silent_sender, receiver) = sync_channel::<()>(1);
+                assert!(receiver.recv_timeout(WORK).is_err());
                 doing.store(true, Ordering::Release);
             });
             begun.await

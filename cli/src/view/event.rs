@@ -4,7 +4,7 @@ use muster_documents::event::{AccessChanged, Fact, Membership};
 use muster_documents::{Event, HostHealth};
 
 use crate::output::{Cell, Column, Table, Tone};
-use crate::view::word::phase_tone;
+use crate::view::phase::phase_tone;
 
 /// Column width that keeps the columns of a stream aligned without knowledge of later lines.
 const KIND_WIDTH: usize = 20;

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use muster_documents::{Job, Ledger, Loss, UnitCounts, UserRequest};
 
 use crate::output::{Cell, Column, Row, Tone, ago, span};
-use crate::view::word::{counted, phase_tone};
+use crate::view::phase::{counted, phase_tone};
 
 /// Milliseconds per hour.
 const HOUR_MS: f64 = 3_600_000.0;

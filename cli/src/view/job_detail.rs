@@ -4,7 +4,7 @@ use muster_documents::{Attribution, BasisKind, Exit, JobDetail};
 
 use crate::output::{Cell, Column, Format, Screen, Table, Tone, ago, span, until};
 use crate::parse::compress;
-use crate::view::word::phase_tone;
+use crate::view::phase::phase_tone;
 use crate::view::{job, unit};
 
 const TASK_COLUMNS: &[Column] = &[
@@ -48,8 +48,8 @@ pub(crate) fn render(detail: &JobDetail, screen: &Screen) -> String {
         }
     }
     push_checkpoints(detail, &mut facts, screen);
-    push_assemblies(detail, &mut facts);
-    push_rows(detail, &mut facts);
+    push_gang_states(detail, &mut facts);
+    push_counts(detail, &mut facts);
     for (key, text) in job::accounts(&detail.job) {
         facts.push(vec![Cell::toned(key, Tone::Faint), text.into()]);
     }
@@ -85,7 +85,7 @@ fn push_checkpoints(detail: &JobDetail, facts: &mut Table, screen: &Screen) {
 }
 
 /// Consecutive counts: retries in place, and attempts without progress with their limit.
-fn push_rows(detail: &JobDetail, facts: &mut Table) {
+fn push_counts(detail: &JobDetail, facts: &mut Table) {
     for unit in &detail.unit_list {
         let index = unit.index;
         if unit.local_retries > 0 {
@@ -109,7 +109,7 @@ fn push_rows(detail: &JobDetail, facts: &mut Table) {
     }
 }
 
-fn push_assemblies(detail: &JobDetail, facts: &mut Table) {
+fn push_gang_states(detail: &JobDetail, facts: &mut Table) {
     for unit in &detail.unit_list {
         if let Some(text) = unit.attempt.as_ref().and_then(unit::assembly) {
             facts.push(vec![Cell::toned("Gang", Tone::Faint), text.into()]);

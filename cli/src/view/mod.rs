@@ -17,6 +17,7 @@ mod job;
 pub(crate) mod job_detail;
 mod join_token;
 mod member;
+mod phase;
 pub(crate) mod pipeline;
 pub(crate) mod queue;
 pub(crate) mod queue_changes;
@@ -26,7 +27,6 @@ mod unit;
 mod user;
 #[cfg(feature = "server")]
 mod what_if;
-mod word;
 
 pub(crate) use impact::{BlockedSoFar, ImpactView};
 #[cfg(feature = "server")]

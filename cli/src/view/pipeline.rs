@@ -7,7 +7,7 @@ use muster_documents::{Pipeline, PipelineCounts, PipelineDependency, PipelineDet
 
 use crate::failure::Failure;
 use crate::output::{Cell, Column, Format, Row, Screen, Table, Tone, ago, render_document, span};
-use crate::view::word::{counted, phase_tone};
+use crate::view::phase::{counted, phase_tone};
 
 /// The counts that are not zero: `1 running, 2 queued`.
 fn counts_text(jobs: &PipelineCounts) -> String {

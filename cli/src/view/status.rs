@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_which_builds_can_follow() {
+    fn cluster_status_shows_the_command_format_and_whether_older_builds_read_it() {
         assert_eq!(shown(4, 4), "format 4: older builds cannot read it");
         assert!(shown(3, 4).starts_with("format 3; 4 once all replicas are known to read it"));
         // A leader of a newer build has raised it, and this replica was notified.

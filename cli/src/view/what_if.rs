@@ -188,18 +188,18 @@ impl<'a> WhatIfView<'a> {
 
 /// How a job's future differs, with the difference of its start.
 fn effect(job: &JobDifference) -> String {
-    let words = job.effect.words();
+    let text = job.effect.text();
     let now = job.now.as_ref().and_then(|fate| fate.start_ms);
     match (job.effect, now, job.then.start_ms) {
         (Effect::Later | Effect::Sooner, Some(now), Some(then)) if now != then => {
-            format!("{words} by {}", span(now.abs_diff(then)))
+            format!("{text} by {}", span(now.abs_diff(then)))
         }
-        _ => words.to_owned(),
+        _ => text.to_owned(),
     }
 }
 
 fn start(fate: &JobOutcome) -> String {
-    fate.start_in_words(|start_ms| format!("in {}", span(start_ms)))
+    fate.start_text(|start_ms| format!("in {}", span(start_ms)))
 }
 
 /// Location of a job's first waiting unit at its start.

@@ -9,25 +9,25 @@ fn nowhere() -> String {
 }
 
 /// The binary, without the user's environment.
-fn muster(words: &[&str]) -> Command {
+fn muster(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
     command
-        .args(words)
+        .args(args)
         .env_clear()
         .env("USER", "ada")
         .stdin(Stdio::null());
     command
 }
 
-fn run(words: &[&str]) -> Output {
-    muster(words).output().unwrap()
+fn run(args: &[&str]) -> Output {
+    muster(args).output().unwrap()
 }
 
 /// The same with an output that its reader has closed.
-fn run_unread(words: &[&str]) -> Output {
+fn run_unread(args: &[&str]) -> Output {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    muster(words).stdout(writer).output().unwrap()
+    muster(args).stdout(writer).output().unwrap()
 }
 
 fn code(output: &Output) -> i32 {
@@ -44,15 +44,15 @@ fn stdout(output: &Output) -> String {
 
 #[test]
 fn help_and_version_succeed_on_stdout() {
-    for words in [
+    for args in [
         &["--version"][..],
         &["--help"],
         &["job", "submit", "--help"],
     ] {
-        let output = run(words);
-        assert_eq!(code(&output), 0, "{words:?}");
-        assert!(!output.stdout.is_empty(), "{words:?}");
-        assert!(output.stderr.is_empty(), "{words:?}");
+        let output = run(args);
+        assert_eq!(code(&output), 0, "{args:?}");
+        assert!(!output.stdout.is_empty(), "{args:?}");
+        assert!(output.stderr.is_empty(), "{args:?}");
     }
 }
 
@@ -64,15 +64,15 @@ fn a_word_in_the_wrong_place_is_answered_with_the_right_one() {
         (&["job", "submit", "python"], "muster job submit -- python"),
         (&["job", "exec", "166", "hostname"], "JOB -- hostname ..."),
     ];
-    for (words, expected) in cases {
-        let text = stderr(&run(words));
-        assert!(text.contains(expected), "{words:?}\n{text}");
+    for (args, expected) in cases {
+        let text = stderr(&run(args));
+        assert!(text.contains(expected), "{args:?}\n{text}");
         assert!(!text.contains("simulate"), "{text}");
     }
 }
 
 #[test]
-fn a_settings_file_that_is_missing_is_said_to_be() {
+fn a_missing_settings_file_is_reported_as_missing() {
     let output = run(&["config", "check", "/nowhere/s.toml"]);
     assert_eq!(code(&output), 64);
     let text = stderr(&output);
@@ -108,15 +108,15 @@ fn usage_errors_exit_with_64() {
         &["host", "block", "node[3-1]", "--reason", "x"],
         &["gpu", "block", "nothing", "--reason", "x"],
     ];
-    for words in cases {
-        let output = run(words);
-        assert_eq!(code(&output), 64, "{words:?}\n{}", stderr(&output));
-        assert!(output.stdout.is_empty(), "{words:?}");
+    for args in cases {
+        let output = run(args);
+        assert_eq!(code(&output), 64, "{args:?}\n{}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{args:?}");
     }
 }
 
 #[test]
-fn a_machine_without_a_driver_is_told_that_its_gpus_cannot_be_checked() {
+fn a_gpu_check_without_a_driver_reports_that_it_cannot_run() {
     if std::path::Path::new("/dev/nvidiactl").exists() {
         // The machine's GPUs must not be checked by a test.
         return;
@@ -158,14 +158,14 @@ fn an_absent_cluster_is_named_with_the_way_out() {
         &["cluster", "status"],
         &["unblock-gpu", "GPU-01234567-89ab-cdef-0011-223344556677"],
     ];
-    for words in cases {
-        let output = muster(words).env("MUSTER_ADDR", &address).output().unwrap();
+    for args in cases {
+        let output = muster(args).env("MUSTER_ADDR", &address).output().unwrap();
         let text = stderr(&output);
-        assert_eq!(code(&output), 1, "{words:?}\n{text}");
-        assert!(text.contains(&address), "{words:?}\n{text}");
-        assert!(text.contains("onnection refused"), "{words:?}\n{text}");
-        assert!(text.contains("--address host:port"), "{words:?}\n{text}");
-        assert!(output.stdout.is_empty(), "{words:?}");
+        assert_eq!(code(&output), 1, "{args:?}\n{text}");
+        assert!(text.contains(&address), "{args:?}\n{text}");
+        assert!(text.contains("onnection refused"), "{args:?}\n{text}");
+        assert!(text.contains("--address host:port"), "{args:?}\n{text}");
+        assert!(output.stdout.is_empty(), "{args:?}");
     }
 }
 
@@ -201,9 +201,9 @@ fn contexts_name_clusters() {
         "current: lab\ncontexts:\n  lab: {{addresses: [\"{lab}\"]}}\n  office: {{addresses: [\"{office}\"]}}\n"
     );
     std::fs::write(folder.path().join("muster/contexts.yaml"), text).unwrap();
-    let status = |words: &[&str]| {
+    let status = |args: &[&str]| {
         let mut command = muster(&["cluster", "status"]);
-        command.args(words).env("XDG_CONFIG_HOME", folder.path());
+        command.args(args).env("XDG_CONFIG_HOME", folder.path());
         stderr(&command.output().unwrap())
     };
     assert!(status(&[]).contains(&lab));
@@ -214,7 +214,7 @@ fn contexts_name_clusters() {
 }
 
 #[test]
-fn a_bad_job_file_is_told_with_line_and_column_before_anything_is_sent() {
+fn a_bad_job_file_is_rejected_with_line_and_column_before_any_request() {
     let mut child = muster(&["job", "submit", "-f", "-", "--address", &nowhere()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -265,7 +265,7 @@ fn completion_scripts_know_the_commands() {
 }
 
 #[test]
-fn errors_have_no_colour_where_nobody_sees_it() {
+fn errors_have_no_colour_without_a_terminal() {
     let output = run(&["job", "submit", "--tasks", "0", "--", "x"]);
     assert!(!stderr(&output).contains('\u{1b}'));
 }
@@ -308,7 +308,7 @@ fn a_simulation_prints_a_table_and_writes_its_report() {
 }
 
 #[test]
-fn bad_input_of_a_simulation_is_told_with_line_and_column() {
+fn bad_simulation_input_is_rejected_with_line_and_column() {
     let folder = tempfile::tempdir().unwrap();
     let jobs = folder.path().join("jobs.csv");
     let names = "job_id,submit_s,duration_s,num_tasks,gpus_per_task";
@@ -411,8 +411,8 @@ fn output_in_yaml_is_valid_yaml() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("script.txt");
     std::fs::write(&script, "hosts 1 gpus=8\nsubmit a gpus=5\n").unwrap();
-    let words = ["scenario", "run", script.to_str().unwrap(), "-o", "yaml"];
-    let text = stdout(&run(&words));
+    let args = ["scenario", "run", script.to_str().unwrap(), "-o", "yaml"];
+    let text = stdout(&run(&args));
     let lines: Vec<u64> = { text.split("---\n").skip(1) }
         .map(|document| yaml(document)["line"].as_u64().unwrap())
         .collect();
@@ -431,12 +431,12 @@ fn a_reader_that_went_away_does_not_change_how_a_command_ends() {
     std::fs::write(&script, text).unwrap();
     let file = folder.path().join("bundle.tar.gz");
     let (script, file) = (script.to_str().unwrap(), file.to_str().unwrap());
-    for words in [
+    for args in [
         &["scenario", "run", script][..],
         &["debug", "bundle", "--out", file, "--address", &nowhere()],
     ] {
-        let output = run_unread(words);
-        assert_eq!(code(&output), 1, "{words:?}\n{}", stderr(&output));
+        let output = run_unread(args);
+        assert_eq!(code(&output), 1, "{args:?}\n{}", stderr(&output));
     }
     // A command that only prints succeeds when its output is closed.
     assert_eq!(code(&run_unread(&["config", "print-default", "worker"])), 0);
@@ -444,18 +444,18 @@ fn a_reader_that_went_away_does_not_change_how_a_command_ends() {
 
 #[test]
 fn errors_about_etcd_name_its_option_in_every_command_that_calls_a_replica() {
-    for words in [
+    for args in [
         &["job", "list"][..],
         &["worker", "token", "create"],
         &["worker", "token", "list"],
         &["worker", "token", "revoke", "x"],
     ] {
-        let output = run(&[words, &["--etcd", "nonsense"]].concat());
+        let output = run(&[args, &["--etcd", "nonsense"]].concat());
         let errors = stderr(&output);
-        assert_eq!(code(&output), 64, "{words:?}: {errors}");
+        assert_eq!(code(&output), 64, "{args:?}: {errors}");
         assert!(
             errors.contains("`nonsense`") && errors.contains("give --etcd or MUSTER_ETCD"),
-            "{words:?}: {errors}"
+            "{args:?}: {errors}"
         );
     }
     let output = run(&["job", "list", "--address", "nonsense"]);
@@ -466,7 +466,7 @@ fn errors_about_etcd_name_its_option_in_every_command_that_calls_a_replica() {
 }
 
 #[test]
-fn a_replica_that_is_to_lead_is_named_by_its_option() {
+fn errors_about_the_replica_to_lead_name_its_option() {
     let output = run(&["cluster", "transfer-leader", "2"]);
     let errors = stderr(&output);
     assert_eq!(code(&output), 64, "{errors}");
@@ -475,15 +475,18 @@ fn a_replica_that_is_to_lead_is_named_by_its_option() {
 }
 
 #[test]
-fn each_certificate_says_whose_name_it_takes() {
+fn the_help_of_each_certificate_describes_its_name() {
     for (kind, name) in [
         ("replica", "<NAME>\n          Base name of its files"),
         ("worker", "The worker's host name"),
         ("client", "The user's name"),
     ] {
         let help = stdout(&run(&["cert", kind, "--help"]));
-        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(words(&help).contains(&words(name)), "{kind}: {help}");
+        let normalized = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            normalized(&help).contains(&normalized(name)),
+            "{kind}: {help}"
+        );
         assert!(kind == "client" || !help.contains("user's name"), "{help}");
         assert!(!help.contains("<FILE>"), "{help}");
     }

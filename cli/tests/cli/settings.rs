@@ -10,9 +10,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The root of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-fn muster(words: &[&str]) -> Command {
+fn muster(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
-    command.args(words).env_clear().stdin(Stdio::null());
+    command.args(args).env_clear().stdin(Stdio::null());
     command
 }
 
@@ -338,14 +338,14 @@ fn a_flag_counts_before_a_variable_before_the_file_before_the_default() {
     // The default of election_ms_min is 100: every larger heartbeat interval breaks a rule, and the error
     // names the effective one.
     let printed_text = |flag: Option<&str>, variable: Option<&str>, with_file: bool| {
-        let mut words = vec!["scheduler"];
+        let mut args = vec!["scheduler"];
         if with_file {
-            words.extend(["--config", file.to_str().unwrap()]);
+            args.extend(["--config", file.to_str().unwrap()]);
         }
         if let Some(flag) = flag {
-            words.extend(["--raft-heartbeat-ms", flag]);
+            args.extend(["--raft-heartbeat-ms", flag]);
         }
-        let mut command = muster(&words);
+        let mut command = muster(&args);
         if let Some(variable) = variable {
             command.env("MUSTER_SCHEDULER_RAFT_HEARTBEAT_MS", variable);
         }
@@ -381,10 +381,10 @@ fn a_flag_counts_before_a_variable_before_the_file_before_the_default() {
 
 #[test]
 fn lists_and_maps_are_read_from_flags_and_variables() {
-    let run = |words: &[&str], variables: &[(&str, &str)]| {
+    let run = |args: &[&str], variables: &[(&str, &str)]| {
         let mut command = muster(&["scheduler", "--data-dir", "/proc/nowhere"]);
         let output = command
-            .args(words)
+            .args(args)
             .envs(variables.iter().copied())
             .output()
             .unwrap();
@@ -433,7 +433,7 @@ impl Running {
         clippy::disallowed_methods,
         reason = "polls another process with a deadline, in a test without a runtime"
     )]
-    fn says(&self, from: usize, expected: &str) -> usize {
+    fn wait_for_log(&self, from: usize, expected: &str) -> usize {
         let begun = Instant::now();
         loop {
             let printed = self.printed();
@@ -464,7 +464,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn a_hang_up_reloads_what_is_safe_and_names_the_rest() {
+fn sighup_reloads_safe_settings_and_names_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scheduler.toml");
     let write = |filter: &str, more: &str| {
@@ -478,7 +478,7 @@ fn a_hang_up_reloads_what_is_safe_and_names_the_rest() {
     write("info", "");
     let mut command = muster(&["scheduler", "--config", file.to_str().unwrap()]);
     let service = Running::start(&mut command, folder.path().join("log"));
-    let begun = service.says(0, "leadership began");
+    let begun = service.wait_for_log(0, "leadership began");
     assert!(
         !service.printed().contains(" DEBUG "),
         "{}",
@@ -487,33 +487,33 @@ fn a_hang_up_reloads_what_is_safe_and_names_the_rest() {
 
     write("debug", "cluster_id = \"other\"\nadmins = [\"ada\"]");
     service.hang_up();
-    let reloaded = service.says(
+    let reloaded = service.wait_for_log(
         begun,
         "settings reloaded changed=\"admins, logging.filter\"",
     );
-    service.says(
+    service.wait_for_log(
         begun,
         "after a restart of the service options=\"cluster_id\"",
     );
     // Its own log lines: the filter applies.
-    service.says(begun, " DEBUG ");
+    service.wait_for_log(begun, " DEBUG ");
 
     write("info", "cluster_id = 7");
     service.hang_up();
-    let refused = service.says(reloaded, "settings not reloaded");
-    service.says(reloaded, "cluster_id: must be a text, not 7");
+    let refused = service.wait_for_log(reloaded, "settings not reloaded");
+    service.wait_for_log(reloaded, "cluster_id: must be a text, not 7");
     // The whole file is ignored: the old filter still applies.
-    service.says(refused, " DEBUG ");
+    service.wait_for_log(refused, " DEBUG ");
 
     write("warn", "cluster_id = \"other\"");
     service.hang_up();
-    let quiet = service.says(
+    let quiet = service.wait_for_log(
         refused,
         "settings reloaded changed=\"admins, logging.filter\"",
     );
     service.hang_up();
     // The warning is still logged, and nothing else.
-    service.says(
+    service.wait_for_log(
         quiet,
         "after a restart of the service options=\"cluster_id\"",
     );

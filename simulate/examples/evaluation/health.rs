@@ -13,23 +13,23 @@ const ALARM_FROM_MS: u64 = 20 * 86_400_000;
 const ALARM_MS: u64 = 86_400_000;
 const ALARM_PERCENT: u64 = 60;
 /// Seeds of the random effects of faults, so that a property of a single run is not taken for an effect.
-const LUCKS: [u64; 5] = [1, 2, 3, 4, 5];
+const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 
 /// Countermeasures of a case.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
-    care: HealthFeatures,
+    features: HealthFeatures,
     /// Whether a rule raises a false alarm.
     is_alarm: bool,
     /// Whether no job commits a checkpoint, so that work stays until its end where a rule drains.
     stays: bool,
 }
 
-const fn case(name: &'static str, care: HealthFeatures) -> Case {
+const fn case(name: &'static str, features: HealthFeatures) -> Case {
     Case {
         name,
-        care,
+        features,
         is_alarm: false,
         stays: false,
     }
@@ -123,14 +123,15 @@ fn all_three(run: &HealthFigures) -> f64 {
 
 pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
     let outages = traces.outages()?;
-    let questions: Vec<(Case, u64)> = { CASES.into_iter() }
-        .flat_map(|case| LUCKS.map(|luck| (case, luck)))
+    let questions: Vec<(Case, u64)> = CASES
+        .into_iter()
+        .flat_map(|case| SEEDS.map(|seed| (case, seed)))
         .collect();
-    let runs = work::all(&questions, |(case, luck)| {
+    let runs = work::all(&questions, |(case, seed)| {
         let scenario = traces.philly_in_lingjun(Settings::default())?;
         let mut scenario = scenario
-            .with_health_features(&outages, case.care)
-            .with_fault_seed(*luck);
+            .with_health_features(&outages, case.features)
+            .with_fault_seed(*seed);
         if case.is_alarm {
             let span_ms = ALARM_FROM_MS..ALARM_FROM_MS + ALARM_MS;
             scenario = scenario.with_false_alarm(ALARM_PERCENT, span_ms);
@@ -146,9 +147,10 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
             .ok_or_else(|| "health figures are missing".into())
     })?;
     let rows: Vec<(Case, &[HealthFigures])> =
-        CASES.into_iter().zip(runs.chunks(LUCKS.len())).collect();
-    let looking_after: Vec<(Case, &[HealthFigures])> = { rows.iter() }
-        .filter(|(case, _)| case.care > HealthFeatures::Nothing)
+        CASES.into_iter().zip(runs.chunks(SEEDS.len())).collect();
+    let looking_after: Vec<(Case, &[HealthFigures])> = rows
+        .iter()
+        .filter(|(case, _)| case.features > HealthFeatures::Nothing)
         .copied()
         .collect();
     Ok(Figures {

@@ -79,7 +79,7 @@ pub enum Effect {
 impl Effect {
     /// Text in tables.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn text(self) -> &'static str {
         match self {
             Self::Submitted => "submitted",
             Self::Stopped => "stopped, comes back",
@@ -157,7 +157,7 @@ pub struct JobOutcome {
 impl JobOutcome {
     /// Start of its waiting units as text; `later` formats a time after the fork, in milliseconds.
     #[must_use]
-    pub fn start_in_words(&self, later: impl Fn(u64) -> String) -> String {
+    pub fn start_text(&self, later: impl Fn(u64) -> String) -> String {
         match (self.waited_units, self.start_ms) {
             (0, _) => "runs".to_owned(),
             (_, None) => "not".to_owned(),

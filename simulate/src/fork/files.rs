@@ -76,7 +76,7 @@ fn job_line(job: &JobDifference) -> Vec<String> {
     let mut cells = job.labels();
     cells.extend([
         job.estimate.name().to_owned(),
-        job.effect.words().to_owned(),
+        job.effect.text().to_owned(),
         number(now.and_then(|fate| fate.start_ms)),
         number(job.then.start_ms),
         number(now.and_then(|fate| fate.end_ms)),

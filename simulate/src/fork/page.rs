@@ -144,7 +144,7 @@ fn job_cells(job: &JobDifference) -> Vec<String> {
     let now = job.now.as_ref();
     let mut cells = job.labels();
     cells.extend([
-        job.effect.words().to_owned(),
+        job.effect.text().to_owned(),
         now.map_or_else(dash, start),
         start(&job.then),
         now.map_or_else(dash, hosts),
@@ -188,7 +188,7 @@ fn queue_cells(queue: &QueueEffect) -> Vec<String> {
 }
 
 fn start(fate: &JobOutcome) -> String {
-    fate.start_in_words(|start_ms| format!("after {}", time(start_ms)))
+    fate.start_text(|start_ms| format!("after {}", time(start_ms)))
 }
 
 /// Hosts on which a job's first waiting unit starts.

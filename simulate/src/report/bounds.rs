@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_comes_late_is_done_late() {
+    fn work_is_not_done_before_it_is_submitted() {
         // At 100 s come 80 GPU-seconds for 4 GPUs, in two jobs of 2 GPUs.
         let work = [job(0, 5, 1), job(100, 20, 4), job(100, 20, 4)];
         assert_eq!(makespan_ms(&work, 4), 140_000);

@@ -142,17 +142,20 @@ fn varied(inputs: &Inputs) -> Option<String> {
             Some(format!("jobs have time limits in steps of {step}"))
         }
     };
-    let says = |holds: bool, what: &str| holds.then(|| what.to_owned());
+    let phrase = |holds: bool, text: &str| holds.then(|| text.to_owned());
     let parts = [
-        says(!rules.borrow, "no queue borrows"),
-        says(rules.strict, "no job overtakes the head of a queue"),
-        says(rules.defragment, "running work may be moved"),
+        phrase(!rules.borrow, "no queue borrows"),
+        phrase(rules.strict, "no job overtakes the head of a queue"),
+        phrase(rules.defragment, "running work may be moved"),
         limits,
-        says(
+        phrase(
             information.alike,
             "run times are estimated by virtual cluster and size",
         ),
-        says(!information.checkpoints, "the scheduler knows of no checkpoints"),
+        phrase(
+            !information.checkpoints,
+            "the scheduler knows of no checkpoints",
+        ),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join("; "))

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_another_length_is_told_with_both_lengths() {
+    fn a_line_of_another_length_is_reported_with_both_lengths() {
         assert_eq!(
             refused(&[NAMES, "a,5,1,1,1", "b,5,1,1"]),
             "line 3: has 4 fields, and line 1 names 5 columns"

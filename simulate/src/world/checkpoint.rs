@@ -16,8 +16,8 @@ impl World<'_> {
         let interval_ms = settings.checkpoint_interval_ms.filter(|ms| *ms > 0);
         let drains = self
             .scenario
-            .care
-            .is_some_and(|care| care > HealthFeatures::Nothing);
+            .health_features
+            .is_some_and(|features| features > HealthFeatures::Nothing);
         let stops_work = self.policy.preempts() || settings.rules.defragment || drains;
         interval_ms.filter(|_| settings.job_information.checkpoints && stops_work)
     }

@@ -65,7 +65,7 @@ pub(super) struct FaultSimulation {
     /// Sequence number of the last finding of each host.
     last_sequence: BTreeMap<HostId, u64>,
     pub(super) works: Vec<RepairOrder>,
-    pub(super) luck: FaultRandom,
+    pub(super) random: FaultRandom,
     /// Time of the leader's next health action that is in the agenda.
     pub(super) looks_at: Option<TimeMs>,
     sums: BTreeMap<HostId, HostSum>,
@@ -116,10 +116,10 @@ impl World<'_> {
     /// Sets the rules and fills the agenda.
     pub(super) fn start_fault_simulation(
         &mut self,
-        care: HealthFeatures,
+        features: HealthFeatures,
     ) -> Result<(), SimulateError> {
         let leader = self.engine.leader();
-        if care.attributes() {
+        if features.attributes() {
             self.engine
                 .carry_out(&Command::Config(ConfigCommand::SetJobDefaults {
                     leader,
@@ -131,7 +131,7 @@ impl World<'_> {
             .carry_out(&Command::Health(HealthCommand::SetRules {
                 request,
                 author: AUTHOR.to_owned(),
-                text: Arc::from(care.rules()),
+                text: Arc::from(features.rules()),
                 shipped: None,
             }))?;
         for (fault, known) in self.scenario.faults.iter().enumerate() {
@@ -143,7 +143,7 @@ impl World<'_> {
         self.agenda.add(TimeMs(0), Event::LemonDetection);
         self.agenda.add(TimeMs(0), Event::OperatorReview);
         self.fault_simulation = Some(FaultSimulation {
-            luck: FaultRandom::new(self.scenario.luck),
+            random: FaultRandom::new(self.scenario.fault_seed),
             ..FaultSimulation::default()
         });
         Ok(())
@@ -206,7 +206,7 @@ impl World<'_> {
     /// Whether a fault harms an attempt.
     fn harms(&self, fault: usize, attempt: &Attempt) -> bool {
         let known = self.fault(fault);
-        match known.harm {
+        match known.effect {
             FaultEffect::None => false,
             FaultEffect::Gangs(_) => {
                 attempt.hosts().len() > 1 && self.victim(fault, attempt).is_some()
@@ -237,11 +237,11 @@ impl World<'_> {
             return;
         };
         let attempt = self.runs[job].attempts;
-        let harm = self.fault(fault).harm;
-        let wait_ms = match harm {
+        let effect = self.fault(fault).effect;
+        let wait_ms = match effect {
             FaultEffect::Sometimes => {
-                let luck = &self.fault_simulation().luck;
-                luck.dies_after_ms(fault, job, attempt, DIES_SOMETIMES_MS)
+                let random = &self.fault_simulation().random;
+                random.dies_after_ms(fault, job, attempt, DIES_SOMETIMES_MS)
             }
             _ => soon_ms,
         };
@@ -275,7 +275,7 @@ impl World<'_> {
         let Some(task) = attempt.and_then(|attempt| self.victim(fault, attempt)) else {
             return Ok(());
         };
-        let evidence = match self.fault(fault).harm {
+        let evidence = match self.fault(fault).effect {
             FaultEffect::Always(message) | FaultEffect::Gangs(message) => message,
             FaultEffect::None | FaultEffect::Sometimes => "",
         };

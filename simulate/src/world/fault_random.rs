@@ -75,8 +75,8 @@ mod tests {
     #[test]
     fn draws_depend_on_their_subject_and_not_on_the_time() {
         let (mut early, mut late) = (FaultRandom::new(7), FaultRandom::new(7));
-        let finds = |luck: &mut FaultRandom, checks: &[usize]| {
-            let finds = checks.iter().map(|check| luck.check_finds(3, *check));
+        let finds = |random: &mut FaultRandom, checks: &[usize]| {
+            let finds = checks.iter().map(|check| random.check_finds(3, *check));
             finds.collect::<Vec<bool>>()
         };
         // Positions among all ordered checks differ between runs; the ordinal number of a fault's check
@@ -92,22 +92,22 @@ mod tests {
 
     #[test]
     fn a_repeated_query_of_a_check_gives_the_same_result() {
-        let mut luck = FaultRandom::new(0);
+        let mut random = FaultRandom::new(0);
         for check in 0..50 {
-            let found = luck.check_finds(5, check);
-            assert_eq!(luck.check_finds(5, check), found, "{check}");
+            let found = random.check_finds(5, check);
+            assert_eq!(random.check_finds(5, check), found, "{check}");
         }
     }
 
     #[test]
-    fn another_salt_gives_other_times_of_death() {
-        let deaths = |salt: u64| {
-            let luck = FaultRandom::new(salt);
+    fn another_salt_gives_other_failure_times() {
+        let failure_times = |salt: u64| {
+            let random = FaultRandom::new(salt);
             (0..20)
-                .map(|attempt| luck.dies_after_ms(1, 2, attempt, HOUR_MS))
+                .map(|attempt| random.dies_after_ms(1, 2, attempt, HOUR_MS))
                 .collect::<Vec<u64>>()
         };
-        assert_ne!(deaths(0), deaths(1));
+        assert_ne!(failure_times(0), failure_times(1));
     }
 
     #[test]

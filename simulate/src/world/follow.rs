@@ -109,7 +109,7 @@ impl World<'_> {
             None | Some(Ending::Pass) => self.exit_live_tasks(id, &exit_with(0))?,
             Some(Ending::Failed) => {
                 let exit = Exit {
-                    evidence: self.own_words(job).to_owned(),
+                    evidence: self.own_failure_message(job).to_owned(),
                     ..exit_with(CODE_FAILED)
                 };
                 self.exit_live_tasks(id, &exit)?;
@@ -179,9 +179,9 @@ impl World<'_> {
         }
     }
 
-    /// The last words of a job that fails for its own reasons.
-    fn own_words(&self, job: usize) -> &'static str {
-        match self.scenario.care {
+    /// The final output of a job that fails for its own reasons; empty unless health is simulated.
+    fn own_failure_message(&self, job: usize) -> &'static str {
+        match self.scenario.health_features {
             Some(_) => failure_message(&self.scenario.jobs[job]),
             None => "",
         }

@@ -102,16 +102,16 @@ impl Observer {
 
     pub(super) fn submitted(&mut self, job: usize) {
         self.records[job].end = JobEnd::Waiting;
-        self.begins_to_wait(job);
+        self.start_waiting(job);
     }
 
-    fn begins_to_wait(&mut self, job: usize) {
+    fn start_waiting(&mut self, job: usize) {
         let (gpus, observed) = (self.records[job].gpus, &mut self.observed);
         observed.waiting_jobs.add(observed.end_ms, 1);
         observed.waiting_gpus.add(observed.end_ms, u64::from(gpus));
     }
 
-    fn ceases_to_wait(&mut self, job: usize) {
+    fn stop_waiting(&mut self, job: usize) {
         let (gpus, observed) = (self.records[job].gpus, &mut self.observed);
         observed.waiting_jobs.subtract(observed.end_ms, 1);
         observed
@@ -131,7 +131,7 @@ impl Observer {
     }
 
     pub(super) fn placed(&mut self, job: usize, attempt: &Attempt) {
-        self.ceases_to_wait(job);
+        self.stop_waiting(job);
         let now_ms = self.observed.end_ms;
         let record = &mut self.records[job];
         record.first_placed_ms.get_or_insert(now_ms);
@@ -184,13 +184,13 @@ impl Observer {
         } else {
             record.interruptions += 1;
         }
-        self.begins_to_wait(job);
+        self.start_waiting(job);
     }
 
     pub(super) fn ended(&mut self, job: usize, end: JobEnd) {
         self.leaving.remove(&job);
         if self.records[job].end == JobEnd::Waiting {
-            self.ceases_to_wait(job);
+            self.stop_waiting(job);
         }
         let record = &mut self.records[job];
         record.finished_ms = Some(self.observed.end_ms);

@@ -94,7 +94,8 @@ impl World<'_> {
             return;
         };
         let active = simulation.active_on(position(id));
-        let real = { active.iter() }
+        let real = active
+            .iter()
             .map(|it| self.fault(*it))
             .filter(|fault| !fault.is_false);
         let places: Vec<OutageTarget> = real.map(|fault| fault.place).collect();
@@ -139,7 +140,8 @@ impl WaitsFor {
 /// The event that a GPU out of placement waits for: by its own condition, otherwise by its host's.
 fn waits_for(health: &HealthState, host: &Host, gpu: &Gpu, now: TimeMs) -> WaitsFor {
     let conditions = [Component::Gpu(gpu.uuid), Component::Host(host.id)];
-    let out = { conditions.iter() }
+    let out = conditions
+        .iter()
         .filter_map(|component| health.condition(component))
         .find(|condition| !condition.phase.accepts_work());
     let Some(condition) = out else {

@@ -202,7 +202,7 @@ impl World<'_> {
             let is_detected_by_workers = self.fault(fault).sign.is_some();
             // Each fault counts its own checks, independent of other faults on the host.
             is_found |=
-                is_detected_by_workers || self.fault_simulation().luck.check_finds(fault, check);
+                is_detected_by_workers || self.fault_simulation().random.check_finds(fault, check);
         }
         is_found
     }

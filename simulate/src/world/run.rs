@@ -94,8 +94,8 @@ impl<'a> World<'a> {
             refused: LeftOut::default(),
             fault_simulation: None,
         };
-        if let Some(care) = scenario.care {
-            world.start_fault_simulation(care)?;
+        if let Some(features) = scenario.health_features {
+            world.start_fault_simulation(features)?;
         }
         Ok(world)
     }

@@ -72,7 +72,7 @@ fn documents_and_blocks() {
 }
 
 #[test]
-fn a_run_tells_what_differs_and_where() {
+fn a_run_reports_each_difference_with_its_line() {
     let text = "hosts 1 gpus=4\nsubmit a gpus=2\n> a: running on n1[2-3]\nexpect waiting a\n";
     let script = Script::parse(text, &NoFiles).expect("the script is well formed");
     let failures = run(&script).failures;

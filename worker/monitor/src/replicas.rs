@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_agent_knows_them_too() {
+    fn learned_replicas_survive_a_restart_of_the_agent() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("replicas.json");
         let first = KnownReplicas::open(addresses_of(&["a:1"]), file.clone());

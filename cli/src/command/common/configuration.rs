@@ -57,8 +57,8 @@ impl<T: DeserializeOwned> ConfigFile<T> {
 }
 
 impl<T> ConfigFile<T> {
-    /// Reports broken rules, each at its position in the file.
-    pub(crate) fn refuse<'a>(
+    /// Locates broken rules in the file, given as pairs of field and rule.
+    pub(crate) fn locate<'a>(
         &self,
         broken: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Vec<FileError> {
@@ -73,12 +73,12 @@ impl<T> ConfigFile<T> {
     }
 
     /// Converts a refusal of the cluster, with each broken rule at its position in the file.
-    pub(crate) fn refused(&self, error: ClientError) -> Failure {
+    pub(crate) fn rejection(&self, error: ClientError) -> Failure {
         let Some(refusal) = error.refusal().filter(|it| !it.violations.is_empty()) else {
             return error.into();
         };
         let broken = refusal.violations.iter();
-        let errors = self.refuse(broken.map(|it| (it.field.as_str(), it.rule.as_str())));
+        let errors = self.locate(broken.map(|it| (it.field.as_str(), it.rule.as_str())));
         let lines = errors.iter().map(FileError::to_string).collect();
         Failure::list(lines).help("nothing was changed")
     }

@@ -192,7 +192,9 @@ impl Collector {
             ..v1::ListJobsRequest::default()
         };
         let (jobs, failed) = split(self.client.list_jobs(request, JOBS_MAX).await);
-        let waiting = { jobs.iter() }.filter(|job| job.phase() == v1::JobPhase::Queued);
+        let waiting = jobs
+            .iter()
+            .filter(|job| job.phase() == v1::JobPhase::Queued);
         let waiting: Vec<u64> = waiting.map(|job| job.id).take(EXPLAINED_MAX).collect();
         let jobs: Vec<Job> = jobs.into_iter().map(Job::from).collect();
         self.list("jobs.json", jobs, failed);
@@ -207,7 +209,8 @@ impl Collector {
 
     /// The newest events, one per line.
     async fn events(&mut self, revision: u64, hosts: &[v1::Host]) {
-        let names: HostNames = { hosts.iter() }
+        let names: HostNames = hosts
+            .iter()
             .map(|host| (host.id, host.name.clone()))
             .collect();
         let mut lines = String::new();

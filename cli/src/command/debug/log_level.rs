@@ -68,7 +68,7 @@ impl LogLevel {
             false => client.status(v1::Consistency::Stale).await?.replicas,
         };
         for id in self.whose.replica {
-            let replica = { replicas.iter() }.find(|replica| replica.id == id);
+            let replica = replicas.iter().find(|replica| replica.id == id);
             let replica = replica.ok_or_else(|| {
                 Failure::new(format!("replica {id} does not exist"))
                     .help("`muster cluster members` shows the replicas")

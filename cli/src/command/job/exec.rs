@@ -55,7 +55,7 @@ impl Exec {
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let screen = options.screen();
         let client = options.connect_to_follow().await?;
-        let asked = ExecOptions {
+        let request = ExecOptions {
             job: JobId(self.job),
             task: TaskIndex(self.task),
             author: current_user(),
@@ -63,7 +63,7 @@ impl Exec {
             window: self.tty.then(window),
             terminal: std::env::var("TERM").unwrap_or_default(),
         };
-        let running = client.exec(asked).await?;
+        let running = client.exec(request).await?;
         let _raw = (self.tty && !self.no_stdin)
             .then(RawTerminal::enter)
             .flatten();
@@ -86,7 +86,7 @@ async fn copy_output(mut running: Running, screen: &Screen) -> Result<Exit, Fail
             ExecUpdate::Begun { attempt, host } => {
                 tracing::debug!(attempt, host, "command started");
             }
-            ExecUpdate::Stdout(bytes) => screen.bytes(&bytes).map_err(cut_off)?,
+            ExecUpdate::Stdout(bytes) => screen.bytes(&bytes).map_err(abandoned)?,
             ExecUpdate::Stderr(bytes) => screen.error_bytes(&bytes),
             ExecUpdate::Ended { code, signal } => return Ok(exit(code, signal)),
             ExecUpdate::Lost { why } => return Err(Failure::new(why)),
@@ -97,9 +97,9 @@ async fn copy_output(mut running: Running, screen: &Screen) -> Result<Exit, Fail
     ))
 }
 
-/// A remote command whose output is no longer read is abandoned before its end, like a local one: that is no
-/// success.
-fn cut_off(failure: Failure) -> Failure {
+/// A remote command whose output is no longer read is abandoned before its end. Like a local one, it then exits
+/// with `READER_GONE`, not with success.
+fn abandoned(failure: Failure) -> Failure {
     match failure.is_reader_gone() {
         true => failure.exiting(Exit::Passed(READER_GONE)),
         false => failure,

@@ -34,10 +34,10 @@ impl Get {
             .get_job(JobId(self.job), units_max, consistency)
             .await?;
         // Progress of tasks is only known for the present.
-        let is_running = !self.moment.is_past() && detail.units.iter().any(runs);
+        let may_have_progress = !self.moment.is_past() && detail.units.iter().any(has_running_task);
         let revision = detail.revision.get();
         let mut detail = JobDetail::new(revision, detail.job, detail.units, detail.more_units);
-        if is_running {
+        if may_have_progress {
             match client.job_progress(JobId(self.job)).await {
                 Ok(reported) => detail.add_progress(&reported),
                 // Optional data: everything required has been read.
@@ -53,8 +53,8 @@ impl Get {
     }
 }
 
-/// Whether a task of the unit may report progress.
-fn runs(unit: &v1::Unit) -> bool {
+/// Whether a task of the unit runs, and so may have reported progress.
+fn has_running_task(unit: &v1::Unit) -> bool {
     let mut tasks = unit.attempt.iter().flat_map(|attempt| &attempt.tasks);
     tasks.any(|task| task.phase() == v1::TaskPhase::Running)
 }

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_changed_membership_is_learnt_at_once() {
+    async fn a_refresh_is_due_at_once_after_a_change_of_membership() {
         let roster = roster(["a:1"]);
         roster.record_membership(7);
         assert!(

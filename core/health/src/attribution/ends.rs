@@ -42,7 +42,7 @@ pub(super) fn by_end(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribu
 }
 
 fn user(confidence_permille: u16) -> AttributionOutcome {
-    AttributionOutcome::new(Step::Telling, Class::User, confidence_permille)
+    AttributionOutcome::new(Step::ConclusiveEnd, Class::User, confidence_permille)
 }
 
 fn no_retry(confidence_permille: u16) -> AttributionOutcome {
@@ -50,7 +50,7 @@ fn no_retry(confidence_permille: u16) -> AttributionOutcome {
 }
 
 fn host(culprit: &TaskEnd<'_>, confidence_permille: u16) -> AttributionOutcome {
-    AttributionOutcome::new(Step::Telling, Class::Host, confidence_permille)
+    AttributionOutcome::new(Step::ConclusiveEnd, Class::Host, confidence_permille)
         .of(Component::Host(culprit.host))
         .then(&[Measure::Requeue, Measure::Avoid])
 }
@@ -76,7 +76,8 @@ fn by_start_error(
         return Some(not_there(ended).with_evidence(error));
     }
     if exit.is_missing_account() {
-        let found = AttributionOutcome::new(Step::Telling, Class::Site, 1_000).with_evidence(error);
+        let found =
+            AttributionOutcome::new(Step::ConclusiveEnd, Class::Site, 1_000).with_evidence(error);
         return Some(found.then(&[Measure::Requeue, Measure::Avoid]));
     }
     Some(host(culprit, 700).with_evidence(error))
@@ -88,7 +89,7 @@ fn not_there(ended: &Ended<'_>) -> AttributionOutcome {
     let users = ended.history.users_missing;
     let found = match users < MISSING_USERS_MIN {
         true => user(CERTAIN_PERMILLE),
-        false => AttributionOutcome::new(Step::Telling, Class::Site, CERTAIN_PERMILLE)
+        false => AttributionOutcome::new(Step::ConclusiveEnd, Class::Site, CERTAIN_PERMILLE)
             .with_evidence(format!(
                 "jobs of {users} users named missing files on this host"
             )),
@@ -113,7 +114,7 @@ fn by_memory(culprit: &TaskEnd<'_>, exit: &Exit) -> Option<AttributionOutcome> {
 
 /// Table of output patterns.
 fn by_output(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<AttributionOutcome> {
-    let found = |class, confidence| AttributionOutcome::new(Step::Telling, class, confidence);
+    let found = |class, confidence| AttributionOutcome::new(Step::ConclusiveEnd, class, confidence);
     Some(match evidence::cause(text)? {
         Cause::Gpu => match culprit.gpus {
             [gpu] => found(Class::Gpu, 900).of(Component::Gpu(*gpu)),
@@ -163,7 +164,7 @@ fn by_output(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Att
 
 /// Table of codes and signals, for ends without a matching output.
 fn by_exit(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<AttributionOutcome> {
-    let found = |class, confidence| AttributionOutcome::new(Step::Telling, class, confidence);
+    let found = |class, confidence| AttributionOutcome::new(Step::ConclusiveEnd, class, confidence);
     if culprit.crashed_in_nccl {
         return Some(found(Class::Software, 800).with_evidence("segmentation fault in NCCL"));
     }
@@ -187,7 +188,7 @@ fn by_exit(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attr
 }
 
 fn storage(finding: &Finding) -> AttributionOutcome {
-    AttributionOutcome::new(Step::Telling, Class::Storage, 800)
+    AttributionOutcome::new(Step::ConclusiveEnd, Class::Storage, 800)
         .of(finding.component.clone())
         .with_evidence(with_detail(&finding.rule, &finding.evidence))
         .then(&[Measure::Requeue, Measure::Avoid])

@@ -577,7 +577,7 @@ fn only_the_first_error_of_a_gang_is_blamed() {
     let found = play.attribute();
     assert_eq!(
         (found.attribution.class, found.attribution.step),
-        (Class::User, Step::Telling)
+        (Class::User, Step::ConclusiveEnd)
     );
     assert_eq!(found.suspicions, []);
     assert!(found.attribution.evidence.contains(&"signal 11".to_owned()));

@@ -16,7 +16,7 @@ pub enum LineKind {
     /// The first of its kind in a while.
     New {
         /// Number of equal lines since the last reported one that were suppressed.
-        untold: u64,
+        suppressed: u64,
     },
     /// A repetition of a recently reported line.
     Again,
@@ -25,7 +25,7 @@ pub enum LineKind {
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     last: TimeMs,
-    untold: u64,
+    suppressed: u64,
 }
 
 /// Times of the last codes per GPU. Lines that name no known GPU share an entry.
@@ -42,11 +42,11 @@ impl Coalescer {
             let is_same = now.since(pair.last) < SPAN_MS;
             pair.last = now;
             if is_same {
-                pair.untold += 1;
+                pair.suppressed += 1;
                 return LineKind::Again;
             }
-            let untold = std::mem::take(&mut pair.untold);
-            return LineKind::New { untold };
+            let suppressed = std::mem::take(&mut pair.suppressed);
+            return LineKind::New { suppressed };
         }
         if self.pairs.len() >= PAIRS_MAX {
             let oldest = self.pairs.iter().min_by_key(|(_, pair)| pair.last);
@@ -56,9 +56,9 @@ impl Coalescer {
         }
         let pair = Pair {
             last: now,
-            untold: 0,
+            suppressed: 0,
         };
         self.pairs.insert((gpu, code), pair);
-        LineKind::New { untold: 0 }
+        LineKind::New { suppressed: 0 }
     }
 }

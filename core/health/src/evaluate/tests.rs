@@ -289,7 +289,7 @@ fn a_flood_is_reported_once_and_no_code_is_missed() {
     }
     assert_eq!(reported, [31, 94, 79]);
     let later = coalescer.record(TimeMs(60_000), Some(GpuUuid(1)), 31);
-    assert_eq!(later, LineKind::New { untold: 9_999 });
+    assert_eq!(later, LineKind::New { suppressed: 9_999 });
 }
 
 struct Player {

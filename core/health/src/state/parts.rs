@@ -31,7 +31,9 @@ pub enum Part {
     /// A rule about racks reported by a host.
     OfRack(String, HostId),
     /// Newest applied finding of its worker.
-    Heard(HostId, AppliedUpTo),
+    // Its name in stored states is older.
+    #[serde(rename = "Heard")]
+    Applied(HostId, AppliedUpTo),
     /// A finding, oldest first.
     Finding(Finding),
     /// An unexplained end, oldest first.
@@ -70,7 +72,7 @@ impl HealthState {
             .chain(records.map(|(of, it)| Part::Record(*of, (**it).clone())))
             .chain(flaps.map(|(of, it)| Part::Flaps(*of, it.clone())))
             .chain(of_racks.map(|(rule, of)| Part::OfRack(rule.clone(), *of)))
-            .chain(applied.map(|(of, it)| Part::Heard(*of, *it)))
+            .chain(applied.map(|(of, it)| Part::Applied(*of, *it)))
             .chain(findings.map(|it| Part::Finding(it.clone())))
             .chain(ends.map(|it| Part::End(it.clone())))
             .chain(ran_well.map(|(of, it)| Part::RanWell(of.clone(), it.clone())))
@@ -86,7 +88,7 @@ impl HealthState {
             Part::Record(of, it) => drop(self.records.insert(of, Arc::new(it))),
             Part::Flaps(of, it) => drop(self.flaps.insert(of, it)),
             Part::OfRack(rule, of) => drop(self.of_racks.insert((rule, of))),
-            Part::Heard(of, it) => drop(self.applied.insert(of, it)),
+            Part::Applied(of, it) => drop(self.applied.insert(of, it)),
             Part::Finding(it) => self.findings.push(it),
             Part::End(it) => self.ends.push(it),
             Part::RanWell(of, it) => drop(self.ran_well.insert(of, it)),

@@ -70,8 +70,10 @@ named_enum! {
         Hard = "hard_evidence",
         /// It failed in the same way elsewhere.
         Everywhere = "fails_everywhere",
-        /// The end itself names the cause.
-        Telling = "telling_end",
+        /// The end itself is conclusive.
+        // Its name in stored states is older.
+        #[serde(rename = "telling")]
+        ConclusiveEnd = "telling_end",
         /// It hangs.
         Hang = "hang",
         /// Others failed on the same GPU, or with the same image.

@@ -63,8 +63,8 @@ pub fn redact_value(value: Value) -> Value {
 
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
-    let says_so = NAMES.iter().any(|part| name.contains(part));
-    says_so && !PLACES.iter().any(|ending| name.ends_with(ending))
+    let has_secret_part = NAMES.iter().any(|part| name.contains(part));
+    has_secret_part && !PLACES.iter().any(|ending| name.ends_with(ending))
 }
 
 fn is_word(character: char) -> bool {

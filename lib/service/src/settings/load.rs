@@ -100,9 +100,9 @@ fn plain(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown field `") else {
         return message.to_owned();
     };
-    let mut words = rest.split('`');
-    let name = words.next().unwrap_or_default();
-    let known = words.skip(1).step_by(2);
+    let mut names = rest.split('`');
+    let name = names.next().unwrap_or_default();
+    let known = names.skip(1).step_by(2);
     match nearest(name, known) {
         Some(known) => format!("there is no field `{name}`; did you mean `{known}`?"),
         None => message.to_owned(),

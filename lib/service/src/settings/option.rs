@@ -39,8 +39,8 @@ pub enum Kind {
     Number,
     /// A text.
     Text,
-    /// One of these words.
-    Word(Vec<String>),
+    /// One of these keywords.
+    Keyword(Vec<String>),
     /// A list of texts.
     Texts,
     /// Texts by name.
@@ -57,7 +57,7 @@ impl Kind {
             Self::Truth => "true or false".to_owned(),
             Self::Number => "a whole number, 0 or more".to_owned(),
             Self::Text => "a text".to_owned(),
-            Self::Word(words) => format!("one of {}", words.join(", ")),
+            Self::Keyword(keywords) => format!("one of {}", keywords.join(", ")),
             Self::Texts => "a list of texts".to_owned(),
             Self::Map => "a table of texts".to_owned(),
             Self::Other => "a table or a list".to_owned(),
@@ -70,7 +70,9 @@ impl Kind {
             Self::Truth => value.is_boolean(),
             Self::Number => value.is_u64(),
             Self::Text => value.is_string(),
-            Self::Word(words) => words.iter().any(|word| value.as_str() == Some(word)),
+            Self::Keyword(keywords) => keywords
+                .iter()
+                .any(|keyword| value.as_str() == Some(keyword)),
             Self::Texts => value
                 .as_array()
                 .is_some_and(|items| items.iter().all(Value::is_string)),
@@ -176,8 +178,8 @@ fn may_be_null(schema: &Value) -> bool {
 }
 
 fn kind(schema: &Value) -> Kind {
-    if let Some(words) = words(schema) {
-        return Kind::Word(words);
+    if let Some(keywords) = keywords(schema) {
+        return Kind::Keyword(keywords);
     }
     match type_of(schema) {
         Some("boolean") => Kind::Truth,
@@ -201,17 +203,17 @@ fn type_of(schema: &Value) -> Option<&str> {
     }
 }
 
-/// The words of an enumeration without data.
-fn words(schema: &Value) -> Option<Vec<String>> {
-    let word = |value: &Value| value.as_str().map(str::to_owned);
+/// The keywords of an enumeration without data.
+fn keywords(schema: &Value) -> Option<Vec<String>> {
+    let keyword = |value: &Value| value.as_str().map(str::to_owned);
     if let Some(Value::Array(values)) = schema.get("enum") {
-        return values.iter().map(word).collect();
+        return values.iter().map(keyword).collect();
     }
     let Some(Value::Array(variants)) = schema.get("oneOf") else {
         return None;
     };
     variants
         .iter()
-        .map(|variant| variant.get("const").and_then(word))
+        .map(|variant| variant.get("const").and_then(keyword))
         .collect()
 }

@@ -68,9 +68,9 @@ fn in_order(mut options: Vec<SettingsOption>) -> Vec<SettingsOption> {
 /// An option's text for readers, with everything that does not follow from its key.
 fn meaning(option: &SettingsOption) -> String {
     let mut text = option.text.clone();
-    if let Kind::Word(words) = &option.kind {
-        let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
-        text.push_str(&format!(" One of {}.", words.join(", ")));
+    if let Kind::Keyword(keywords) = &option.kind {
+        let quoted: Vec<String> = keywords.iter().map(|it| format!("`{it}`")).collect();
+        text.push_str(&format!(" One of {}.", quoted.join(", ")));
     }
     if option.reloads {
         text.push_str(" *Reloads.*");

@@ -102,7 +102,7 @@ fn shown(value: &Value) -> String {
 
 fn read(kind: &Kind, text: &str) -> Option<Value> {
     match kind {
-        Kind::Text | Kind::Word(_) => None,
+        Kind::Text | Kind::Keyword(_) => None,
         Kind::Texts if !text.starts_with('[') => {
             let items = text
                 .split(',')

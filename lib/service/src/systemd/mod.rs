@@ -181,9 +181,9 @@ mod tests {
 
     #[test]
     fn the_watchdog_is_notified_three_times_per_timeout() {
-        let patient = |timeout| Systemd::at(OsStr::new("@nobody"), timeout).unwrap();
-        let thirty = patient(Some(Duration::from_secs(30)));
+        let with_timeout = |timeout| Systemd::at(OsStr::new("@nobody"), timeout).unwrap();
+        let thirty = with_timeout(Some(Duration::from_secs(30)));
         assert_eq!(thirty.interval(), Some(Duration::from_secs(10)));
-        assert_eq!(patient(None).interval(), None);
+        assert_eq!(with_timeout(None).interval(), None);
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_quotation_is_told_with_its_column() {
+    fn an_open_quotation_is_reported_with_its_column() {
         let error = split("block n1 reason=\"fan", 7).unwrap_err();
         assert_eq!((error.line, error.column), (7, 17));
     }

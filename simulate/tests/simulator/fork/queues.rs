@@ -60,7 +60,7 @@ fn in_queue(queue: &str, spec: JobSpec) -> JobSpec {
 }
 
 #[test]
-fn a_lower_limit_names_who_is_over_it_and_stops_nobody() {
+fn a_lower_limit_lists_queues_over_it_and_stops_no_job() {
     let mut cluster = Cluster::with_hosts(2, 8);
     cluster.configure(tree(&[("research", at_most(16))]));
     let first = run(

@@ -99,7 +99,7 @@ fn free_gpus_that_cannot_take_part_are_fragmented() {
 }
 
 #[test]
-fn jobs_end_as_the_trace_says() {
+fn jobs_end_as_in_the_trace() {
     let with = |ending| TraceJob {
         ending: Some(ending),
         ..job("a", 0, 10, 2)
@@ -113,7 +113,7 @@ fn jobs_end_as_the_trace_says() {
 }
 
 #[test]
-fn jobs_that_fit_nowhere_are_named_and_hold_up_nobody() {
+fn jobs_that_fit_nowhere_are_listed_and_delay_no_other() {
     let jobs = vec![
         small("wide", 0, 10, 5),
         job("many", 0, 10, 3),

@@ -24,7 +24,7 @@ fn every(seconds: u64) -> Settings {
 }
 
 #[test]
-fn a_gang_goes_on_from_its_last_checkpoint() {
+fn a_gang_continues_from_its_last_checkpoint() {
     let outages = [outage("n1", 50, 60)];
     let scenario = scenario(vec![job("gang", 0, 100, 2)], &outages, every(30));
     let outcome = run(&scenario, Policy::Fifo);

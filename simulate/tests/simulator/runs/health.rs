@@ -26,14 +26,15 @@ fn outage(cause: &str) -> Vec<Outage> {
 }
 
 /// Jobs of one GPU each, one every ten minutes for two days, on ten hosts with four GPUs.
-fn scenario_with(cause: &str, care: HealthFeatures) -> Scenario {
+fn scenario_with(cause: &str, features: HealthFeatures) -> Scenario {
     let jobs = (0..288).map(|job| small(&format!("job{job}"), job * 600, 4 * HOUR_S, 1));
     let settings = Settings {
         audit_every: Some(1),
         ..Settings::default()
     };
     let cluster = Cluster::uniform(10, 4, "V100");
-    Scenario::new(cluster, jobs.collect(), &[], settings).with_health_features(&outage(cause), care)
+    Scenario::new(cluster, jobs.collect(), &[], settings)
+        .with_health_features(&outage(cause), features)
 }
 
 fn counts(outcome: &Outcome) -> HealthCounts {
@@ -47,8 +48,8 @@ fn ruined(scenario: &Scenario, outcome: &Outcome) -> u64 {
 
 #[test]
 fn only_faulty_hosts_or_parts_are_blocked() {
-    let outcome = |care| {
-        let scenario = scenario_with(DBE, care);
+    let outcome = |features| {
+        let scenario = scenario_with(DBE, features);
         let outcome = run(&scenario, Policy::Fifo);
         (counts(&outcome), ruined(&scenario, &outcome))
     };
@@ -67,9 +68,9 @@ fn only_faulty_hosts_or_parts_are_blocked() {
 #[test]
 fn attribution_blocks_parts_whose_faults_no_rule_finds() {
     // A single run may be a coincidence: three are used.
-    let courses = |care| {
-        [1, 2, 3].map(|luck| {
-            let scenario = scenario_with(UNKNOWN, care).with_fault_seed(luck);
+    let courses = |features| {
+        [1, 2, 3].map(|seed| {
+            let scenario = scenario_with(UNKNOWN, features).with_fault_seed(seed);
             let outcome = run(&scenario, Policy::Fifo);
             (counts(&outcome), ruined(&scenario, &outcome))
         })

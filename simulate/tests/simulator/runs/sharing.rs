@@ -94,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_lent_told_and_limited_every_job_ends(
+    fn every_job_ends_with_any_borrowing_known_limits_and_checkpoints(
         drawn in prop::collection::vec((0..200u64, 1..80u64, 1..4u32, 0..5u32, 0..3usize), 1..60),
         (borrow, strict, alike, checkpoints) in any::<(bool, bool, bool, bool)>(),
         step_s in prop::option::of(0..60u64),
@@ -114,7 +114,7 @@ proptest! {
 }
 
 #[test]
-fn hosts_of_one_gang_are_told_apart_by_its_tasks() {
+fn hosts_of_one_gang_are_distinguished_by_its_tasks() {
     // The gangs of `b` are on the same hosts with as much left, so their oldest job is the same: which of
     // these hosts a task of 1 GPU takes decides when one of 4 finds a whole host. `a` shifts their numbers.
     let drawn = [

@@ -11,7 +11,7 @@ const HOUR_S: i64 = 3_600;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_of_an_identity_provider_have_the_rights_of_their_groups() {
-    let provider = IdentityProvider::begin();
+    let provider = IdentityProvider::create();
     let oidc = provider.settings(&[("guests", "viewer"), ("staff", "user"), ("ops", "admin")]);
     let cluster = SecuredCluster::start_with(&json!({"oidc": oidc})).await;
     let client = async |user: &str, groups: &[&str], seconds: i64| -> Client {
@@ -68,7 +68,7 @@ async fn users_of_an_identity_provider_have_the_rights_of_their_groups() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_right_to_enter_tasks_of_others_is_checked_at_every_replica() {
-    let provider = IdentityProvider::begin();
+    let provider = IdentityProvider::create();
     let oidc = provider.settings(&[("staff", "user"), ("ops", "admin")]);
     let cluster = SecuredCluster::start_with(&json!({"oidc": oidc})).await;
     let grace = cluster.add_user(&["grace", "--role", "admin"]).await;

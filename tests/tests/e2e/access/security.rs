@@ -111,7 +111,7 @@ async fn channel(address: &str, tls: &TlsSettings) -> Result<Channel, tonic::tra
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_requires_its_role() {
-    let provider = IdentityProvider::begin();
+    let provider = IdentityProvider::create();
     let oidc = provider.settings(&[("staff", "user")]);
     let cluster = SecuredCluster::start_with(&json!({"oidc": oidc})).await;
     let mut tokens = Vec::new();
@@ -127,7 +127,7 @@ async fn every_call_requires_its_role() {
     let foreign = [
         (provider.token("ida", &["staff"], -HOUR_S), "BAD_TOKEN"),
         (
-            IdentityProvider::begin().token("ida", &["staff"], HOUR_S),
+            IdentityProvider::create().token("ida", &["staff"], HOUR_S),
             "BAD_TOKEN",
         ),
         (provider.token("ida", &["others"], HOUR_S), "UNKNOWN_USER"),

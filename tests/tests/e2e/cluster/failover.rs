@@ -282,7 +282,8 @@ async fn a_cluster_without_a_majority_reports_it_and_serves_stale_reads() {
     assert_eq!(cluster.muster(&args).await.ok(), again);
     let request = v1::ListJobsRequest::default();
     let (_, jobs) = client.list_jobs(request, usize::MAX).await.unwrap();
-    let named: Vec<u64> = { jobs.iter() }
+    let named: Vec<u64> = jobs
+        .iter()
         .filter(|job| job.spec.as_ref().is_some_and(|spec| spec.name == "true"))
         .map(|job| job.id)
         .collect();

@@ -41,7 +41,7 @@ pub(crate) async fn remaining_work(client: &Client) -> (Vec<String>, usize) {
         .unwrap();
     let gpus = hosts.iter().flat_map(|host| &host.gpus);
     let gpus = gpus.filter_map(|gpu| gpu.block.clone());
-    let blocks = { hosts.iter() }.filter_map(|host| host.block.clone());
+    let blocks = hosts.iter().filter_map(|host| host.block.clone());
     let reasons = blocks.chain(gpus).map(|block| block.reason).collect();
     let request = v1::ListJobsRequest {
         name: "chaos-".to_owned(),
@@ -63,7 +63,10 @@ async fn allowed_faults_are_injected_and_a_foreign_job_runs_undisturbed() {
     let (foreign, before) = foreign_job(&client).await;
     let pids = cluster.processes_of(foreign);
     assert!(!pids.is_empty());
-    let agent = { cluster.workers.iter() }.find(|worker| worker.name != before.tasks[0].host);
+    let agent = cluster
+        .workers
+        .iter()
+        .find(|worker| worker.name != before.tasks[0].host);
     let agent = agent
         .map(|agent| format!("{}={}", agent.name, agent.pid()))
         .unwrap();

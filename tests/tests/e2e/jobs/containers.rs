@@ -140,7 +140,7 @@ async fn a_container_ends_as_its_program_does_and_a_missing_image_is_named() {
         .muster(&[&args[..], &["--", "true"]].concat())
         .await
         .ok();
-    let why = eventually("the engine's word", async || {
+    let why = eventually("the event about the unavailable image", async || {
         let run = cluster
             .muster(&["job", "events", id.trim(), "-o", "jsonl"])
             .await;

@@ -258,7 +258,7 @@ async fn a_member_is_replaced_while_the_others_continue_also_over_a_failover() {
 
     // A host that dies takes its member with it; it is replaced on the remaining host.
     let lost = &now.tasks[2].host;
-    let worker = { cluster.workers.iter() }.position(|it| it.name == *lost);
+    let worker = cluster.workers.iter().position(|it| it.name == *lost);
     let worker = worker.unwrap();
     cluster.workers[worker].kill();
     for pid in cluster.processes_on(worker) {

@@ -526,7 +526,7 @@ async fn a_followed_task_is_followed_to_another_host() {
     assert_eq!(lines.next_line().await.unwrap().unwrap(), "first");
 
     let host = &attempt.tasks[0].host;
-    let worker = { cluster.workers.iter() }.position(|it| it.name == *host);
+    let worker = cluster.workers.iter().position(|it| it.name == *host);
     let worker = worker.unwrap();
     cluster.workers[worker].kill();
     for pid in cluster.processes_on(worker) {

@@ -160,7 +160,8 @@ async fn a_pipeline_is_accepted_and_cancelled_completely_or_not_at_all() {
     let cancelled = cluster.muster(&args).await;
     assert_eq!(cancelled.code, 1, "{cancelled:?}");
     let done: Vec<Value> = serde_json::from_str(&cancelled.stdout).unwrap();
-    let ids: Vec<String> = { done.iter() }
+    let ids: Vec<String> = done
+        .iter()
         .map(|done| done["pipeline"].to_string())
         .collect();
     assert_eq!(ids, two, "{cancelled:?}");

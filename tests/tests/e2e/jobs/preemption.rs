@@ -171,8 +171,8 @@ async fn a_leader_killed_between_claim_and_placement_changes_nothing() {
 
     let leader = cluster.leader(&client).await;
     cluster.replicas[leader].kill();
-    let heir = cluster.leader(&client).await;
-    assert_ne!(heir, leader);
+    let new_leader = cluster.leader(&client).await;
+    assert_ne!(new_leader, leader);
     let waiting = unit(&client, preemptor).await;
     assert!(
         waiting.claim.is_some(),

@@ -261,7 +261,10 @@ async fn topology_reported_by_workers_is_used_without_configuration() {
         .muster(&["gpu", "list", "east1", "-o", "json"])
         .await
         .json();
-    let mut indexes: Vec<u64> = { gpus["gpus"].as_array().unwrap().iter() }
+    let mut indexes: Vec<u64> = gpus["gpus"]
+        .as_array()
+        .unwrap()
+        .iter()
         .filter(|gpu| gpu["holder"]["job"] == pair.get())
         .map(|gpu| gpu["index"].as_u64().unwrap())
         .collect();

@@ -86,9 +86,7 @@ async fn a_task_out_of_retries_in_place_is_restarted_elsewhere() {
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{ended:?}");
     let unit = &ended.units[0];
     assert_eq!((unit.attempts, unit.failures), (3, 2), "{unit:?}");
-    let hosts: Vec<&str> = { unit.past.iter() }
-        .map(|attempt| &*attempt.hosts[0])
-        .collect();
+    let hosts: Vec<&str> = unit.past.iter().map(|attempt| &*attempt.hosts[0]).collect();
     assert_eq!(hosts.len(), 3, "{unit:?}");
     assert!(hosts[0] == hosts[1] && hosts[1] != hosts[2], "{hosts:?}");
     let events = cluster.muster(&["job", "events", &job.to_string()]).await;

@@ -185,7 +185,10 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
     assert_eq!(listed.len() + 1, found.len(), "{manifest:#}");
     assert_eq!(report["files"], listed.len());
     // No replica and no worker of this cluster measures anything.
-    let missing: Vec<&str> = { manifest["missing"].as_array().unwrap().iter() }
+    let missing: Vec<&str> = manifest["missing"]
+        .as_array()
+        .unwrap()
+        .iter()
         .map(|it| it["name"].as_str().unwrap())
         .collect();
     assert!(

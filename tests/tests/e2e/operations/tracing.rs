@@ -42,7 +42,8 @@ fn names(spans: &[Collected]) -> BTreeSet<&str> {
 
 /// Every span but the root has a parent in the trace, and ends no sooner than it begins.
 fn check_tree(spans: &[Collected]) {
-    let by_id: BTreeMap<&[u8], &Collected> = { spans.iter() }
+    let by_id: BTreeMap<&[u8], &Collected> = spans
+        .iter()
         .map(|it| (it.span.span_id.as_slice(), it))
         .collect();
     assert_eq!(by_id.len(), spans.len(), "every id occurs once: {spans:#?}");
@@ -116,7 +117,10 @@ async fn a_job_has_one_trace_from_its_submission_to_its_start_in_all_processes()
     // The user's own span is referenced.
     let caller = TraceContext::parse(CALLER).unwrap();
     let submit = spans.iter().find(|it| it.span.name == "submit").unwrap();
-    let links: Vec<Vec<u8>> = { submit.span.links.iter() }
+    let links: Vec<Vec<u8>> = submit
+        .span
+        .links
+        .iter()
         .map(|link| link.span_id.clone())
         .collect();
     assert_eq!(links, [caller.span.bytes()]);

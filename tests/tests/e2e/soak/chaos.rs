@@ -8,16 +8,16 @@ use serde_json::Value;
 use crate::faults::trials::{folder_in, may_have_namespaces};
 
 /// Injects the only fault of a profile once; no invariant may be violated.
-async fn stands(profile: &str, fault: &str, more: &[&str]) {
+async fn run_in_namespaces(profile: &str, fault: &str, more: &[&str]) {
     if !may_have_namespaces() {
         skip("this system does not let us make network namespaces");
         return;
     }
-    play(profile, &[fault], more).await;
+    run_profile(profile, &[fault], more).await;
 }
 
-/// Injects the faults of a profile once, like [`stands`], at any target.
-async fn play(profile: &str, faults: &[&str], more: &[&str]) -> Value {
+/// Injects the faults of a profile once, like [`run_in_namespaces`], at any target.
+async fn run_profile(profile: &str, faults: &[&str], more: &[&str]) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("report").display().to_string();
     let trainer = trainer_binary();
@@ -48,7 +48,7 @@ async fn play(profile: &str, faults: &[&str], more: &[&str]) -> Value {
 #[tokio::test]
 async fn without_namespaces_proxies_cut_the_leader_off_in_one_direction_and_the_other() {
     let more = ["--network", "proxies"];
-    let report = play("asymmetric", &["leader-cut-out", "leader-cut-in"], &more).await;
+    let report = run_profile("asymmetric", &["leader-cut-out", "leader-cut-in"], &more).await;
     assert_eq!(report["network"], "proxies", "{report}");
     let again = report["again"].as_str().unwrap();
     assert!(again.contains("--network proxies"), "{again}");
@@ -57,7 +57,7 @@ async fn without_namespaces_proxies_cut_the_leader_off_in_one_direction_and_the_
 #[tokio::test]
 async fn without_namespaces_proxies_cut_a_host_off() {
     let more = ["--network", "proxies"];
-    let report = play("worker-isolate", &["host-cut"], &more).await;
+    let report = run_profile("worker-isolate", &["host-cut"], &more).await;
     assert_eq!(report["network"], "proxies", "{report}");
 }
 
@@ -69,7 +69,7 @@ async fn a_cluster_is_upgraded_from_another_program_under_load_and_users_do_not_
         fs::copy(programs.with_file_name(name), folder.path().join(name)).unwrap();
     }
     let previous = folder.path().join("muster");
-    stands(
+    run_in_namespaces(
         "upgrade",
         "rolling-upgrade",
         &["--previous", previous.to_str().unwrap()],
@@ -79,10 +79,10 @@ async fn a_cluster_is_upgraded_from_another_program_under_load_and_users_do_not_
 
 #[tokio::test]
 async fn a_replica_without_its_data_neither_serves_nor_votes_and_a_new_one_takes_its_place() {
-    stands("wipe-and-rejoin", "data-wiped", &[]).await;
+    run_in_namespaces("wipe-and-rejoin", "data-wiped", &[]).await;
 }
 
 #[tokio::test]
 async fn replicas_are_added_and_removed_under_load_without_failed_calls() {
-    stands("membership", "members-changed", &[]).await;
+    run_in_namespaces("membership", "members-changed", &[]).await;
 }

@@ -48,7 +48,10 @@ async fn a_killed_agent_and_replica_come_back_and_a_foreign_job_keeps_running() 
     let client = cluster.client().await;
     let (foreign, before) = foreign_job(&client).await;
     let pids = cluster.processes_of(foreign);
-    let agent = { cluster.workers.iter() }.find(|worker| worker.name != before.tasks[0].host);
+    let agent = cluster
+        .workers
+        .iter()
+        .find(|worker| worker.name != before.tasks[0].host);
     let agent = agent
         .map(|agent| format!("{}={}", agent.name, agent.pid()))
         .unwrap();
@@ -146,7 +149,7 @@ async fn blocked_host(client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn a_block_that_an_admin_put_over_that_of_the_run_stays() {
+async fn a_block_by_an_admin_replaces_that_of_the_run_and_stays() {
     let cluster = Cluster::start(SHAPE).await;
     let client = cluster.client().await;
     let folder = tempfile::tempdir().unwrap();
@@ -171,7 +174,7 @@ async fn an_interrupted_run_removes_its_own_blocks_and_jobs_only() {
     let (foreign, before) = foreign_job(&client).await;
     let pids = cluster.processes_of(foreign);
     let host = before.tasks[0].host.clone();
-    let other = { cluster.workers.iter() }.find(|worker| worker.name != host);
+    let other = cluster.workers.iter().find(|worker| worker.name != host);
     let other = other.map(|worker| worker.name.clone()).unwrap();
     let args = ["host", "block", &other, "--reason", ADMINS];
     assert_eq!(cluster.muster(&args).await.code, 0);

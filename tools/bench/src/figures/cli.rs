@@ -12,7 +12,7 @@ use crate::samples::Samples;
 use crate::testbed::{Shape, Testbed};
 
 /// Goal, in milliseconds.
-const WANTED_MS: f64 = 6.0;
+const GOAL_MS: f64 = 6.0;
 
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let testbed = Testbed::start(bench, Shape::REPLICAS_ONLY).await?;
@@ -30,7 +30,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
             conditions: format!("to a {role}, idle cluster; {} processes", times.len()),
             unit: "ms",
             values: Values::percentiles(&times),
-            goal: Some(Goal::AtMost(WANTED_MS)),
+            goal: Some(Goal::AtMost(GOAL_MS)),
         });
     }
     testbed.stop()?;

@@ -20,7 +20,7 @@ const HOSTS_QUICK: u32 = 1_000;
 const GPUS_PER_HOST: u32 = 8;
 const CONNECTIONS: usize = 16;
 /// Goal: share of one core, in per cent.
-const WANTED_PERCENT: f64 = 25.0;
+const GOAL_PERCENT: f64 = 25.0;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Pause between two scrapes; Prometheus scrapes every 15 s by default.
 const SCRAPE_PAUSE: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         window.as_secs()
     );
     let rows = [
-        (leader, "leader", Some(Goal::AtMost(WANTED_PERCENT))),
+        (leader, "leader", Some(Goal::AtMost(GOAL_PERCENT))),
         (follower, "follower", None),
     ]
     .map(|(index, role, goal)| Row {

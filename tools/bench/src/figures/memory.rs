@@ -15,9 +15,9 @@ use crate::testbed::{REPLICAS, Shape, Testbed};
 use crate::{cpu, specs};
 
 /// Goal for the memory of 100,000 jobs, in MiB.
-const MEMORY_WANTED_MIB: f64 = 300.0;
+const MEMORY_GOAL_MIB: f64 = 300.0;
 /// Goal for the recovery time, in seconds.
-const RESTART_WANTED_S: f64 = 2.0;
+const RESTART_GOAL_S: f64 = 2.0;
 const FLEET: FleetShape = FleetShape {
     hosts: 1,
     gpus_per_host: 8,
@@ -53,7 +53,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         ),
         unit: "MiB",
         values: Values::runs(&grown),
-        goal: Some(Goal::AtMost(MEMORY_WANTED_MIB)),
+        goal: Some(Goal::AtMost(MEMORY_GOAL_MIB)),
     }];
     rows.push(restarts(bench, &mut testbed, jobs, false).await?);
     rows.push(restarted_memory(&testbed, jobs)?);
@@ -106,7 +106,7 @@ async fn restarts(
         conditions: format!("{jobs} waiting jobs; after kill -9; {} runs", times.len()),
         unit: "s",
         values: Values::runs(&times),
-        goal: Some(Goal::AtMost(RESTART_WANTED_S)),
+        goal: Some(Goal::AtMost(RESTART_GOAL_S)),
     })
 }
 

@@ -25,14 +25,14 @@ const FINDINGS_QUICK: u32 = 50;
 /// Pause between two findings.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Goal for the 99th percentile, in milliseconds.
-const WANTED_P99_MS: f64 = 1_000.0;
-const WANTED_P50_MS: f64 = 500.0;
+const GOAL_P99_MS: f64 = 1_000.0;
+const GOAL_P50_MS: f64 = 500.0;
 /// Affected gangs, one after another, and their tasks: each has a host to itself.
 const GANGS: u32 = 20;
 const GANGS_QUICK: u32 = 3;
 const GANG_TASKS: u32 = 64;
 /// Goal until a gang is placed again where there is room, in milliseconds.
-const PLACED_AGAIN_WANTED_MS: f64 = 5_000.0;
+const PLACED_AGAIN_GOAL_MS: f64 = 5_000.0;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
@@ -83,8 +83,8 @@ async fn found(fleet: &mut Fleet, hosts: u32, findings: u32) -> anyhow::Result<R
         unit: "ms",
         values: Values::percentiles(&samples),
         goal: Some(Goal::Percentiles {
-            p50: WANTED_P50_MS,
-            p99: WANTED_P99_MS,
+            p50: GOAL_P50_MS,
+            p99: GOAL_P99_MS,
         }),
     })
 }
@@ -130,8 +130,8 @@ async fn placed_again(
         unit: "ms",
         values: Values::percentiles(&samples),
         goal: Some(Goal::Percentiles {
-            p50: PLACED_AGAIN_WANTED_MS,
-            p99: PLACED_AGAIN_WANTED_MS,
+            p50: PLACED_AGAIN_GOAL_MS,
+            p99: PLACED_AGAIN_GOAL_MS,
         }),
     })
 }

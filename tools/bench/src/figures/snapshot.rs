@@ -22,7 +22,7 @@ use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
 
 /// Goal for the longest stall, in milliseconds.
-const WANTED_MS: f64 = 20.0;
+const GOAL_MS: f64 = 20.0;
 /// Commands per proposal while jobs are loaded.
 const BATCH: u64 = 512;
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -104,7 +104,7 @@ impl Probed {
             conditions,
             unit: "ms",
             values: Values::runs(&longest),
-            goal: Some(Goal::AtMost(WANTED_MS)),
+            goal: Some(Goal::AtMost(GOAL_MS)),
         }])
     }
 

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_ahead_and_one_that_is_behind_are_as_wrong() {
+    fn the_clock_offset_is_absolute() {
         let mut ahead = ClockOffset::default();
         assert_eq!(read(&mut ahead, 20_000, 30_005, 10), Some(10_000));
         let mut behind = ClockOffset::default();

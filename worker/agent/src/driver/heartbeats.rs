@@ -153,7 +153,7 @@ mod tests {
     const START: MonotonicMs = MonotonicMs(1_000);
 
     #[tokio::test(start_paused = true)]
-    async fn the_whole_state_goes_first_after_changes_and_now_and_then() {
+    async fn the_status_is_sent_first_after_changes_and_periodically() {
         let mut heartbeats = Heartbeats::new(Timings::default(), START);
         assert_eq!(heartbeats.next(START, false), (1, true));
         for sequence in 2..2 + HEARTBEATS_PER_STATUS {

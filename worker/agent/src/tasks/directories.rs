@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_of_the_build_before_stay_where_they_are_until_they_are_over() {
+    fn directories_of_running_tasks_are_not_moved() {
         let Some((_home, memory, data)) = home() else {
             return;
         };

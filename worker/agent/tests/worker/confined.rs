@@ -52,7 +52,7 @@ async fn without_cgroups_nothing_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_is_given_its_secrets_and_is_bound_until_the_next_agent_too() {
+async fn a_task_keeps_its_secrets_and_its_binding_under_the_next_agent() {
     let leader = Leader::start(3).await;
     let run = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut host = Host::start_with(&[&leader], |config, home| {
@@ -334,7 +334,7 @@ async fn a_task_waits_for_its_gpus_memory_and_starts_when_it_is_free() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shared_memory_of_a_dead_task_is_gone_before_its_gpu_is_given_on() {
+async fn shared_memory_of_a_dead_task_is_removed_before_its_gpu_is_reused() {
     if !is_possible() {
         drop(writeln!(
             std::io::stderr(),
@@ -373,7 +373,7 @@ async fn shared_memory_of_a_dead_task_is_gone_before_its_gpu_is_given_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_use_the_hosts_shared_memory_where_the_settings_say_so() {
+async fn tasks_use_the_hosts_shared_memory_if_so_configured() {
     let leader = Leader::start(3).await;
     let host = Host::start_with(&[&leader], |config, _| {
         config.shared_memory = SharedMemoryUse::Host;

@@ -43,7 +43,9 @@ async fn a_host_registers_its_engine_and_removes_containers_of_dead_tasks() {
         labels.get(ENGINE_LABEL).map(String::as_str),
         Some("docker 1.0")
     );
-    eventually("its removal", || engine.was_asked("DELETE /containers/c9"));
+    eventually("its removal", || {
+        engine.was_requested("DELETE /containers/c9")
+    });
 }
 
 #[tokio::test]

@@ -128,7 +128,7 @@ fn a_helper_that_is_killed_is_replaced_by_the_next_question() {
 }
 
 #[test]
-fn a_helper_that_hangs_is_given_up_in_time_and_replaced() {
+fn a_hanging_helper_is_abandoned_in_time_and_replaced() {
     let folder = driver();
     let mut backend = impatient(folder.path());
     changes(&mut backend, 1);
@@ -269,7 +269,7 @@ fn log_lines_of_a_helper_keep_their_level() {
 }
 
 #[test]
-fn a_helper_goes_with_its_agent() {
+fn a_helper_exits_with_its_agent() {
     let folder = driver();
     let mut agent = Command::new(FIXTURE)
         .arg("hold-gpus")
@@ -287,7 +287,7 @@ fn a_helper_goes_with_its_agent() {
 }
 
 #[test]
-fn a_helper_goes_with_its_backend() {
+fn a_helper_exits_with_its_backend() {
     let folder = driver();
     let backend = open(folder.path(), LONG).unwrap();
     let helper = backend.helper_pid().unwrap().to_string();

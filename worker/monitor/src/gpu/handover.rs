@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn memory_that_is_not_given_back_makes_the_gpu_unfit_until_it_is() {
+    async fn a_gpu_is_unfit_while_memory_of_an_ended_task_is_in_use() {
         let used = Arc::new(AtomicU64::new(2_048));
         let (sender, mut reports) = report_channel();
         let memory = Arc::new(Memory(Arc::clone(&used)));

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_folder_goes_with_its_jobs_and_a_full_one_stays() {
+    fn an_empty_folder_is_removed_with_its_jobs_and_a_full_one_stays() {
         let home = tempfile::tempdir().unwrap();
         let (first, second) = (home.path().join("7/0"), home.path().join("7/1"));
         assert!(create(&first).unwrap() && create(&second).unwrap());
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn root_makes_nothing_and_opens_nothing_where_an_account_has_put_a_link() {
+    fn root_neither_creates_nor_opens_files_behind_an_accounts_link() {
         if !geteuid().is_root() {
             crate::output::log_error("skipped: only root can change the owner of a folder");
             return;

@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn docker_says_its_version() {
+    fn the_version_of_docker_is_parsed() {
         assert_eq!(docker_version("Docker/27.3.1 (linux)"), "27.3.1");
         assert_eq!(docker_version(""), "");
     }

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_is_found_by_the_registry_and_by_what_lies_in_it() {
+    fn a_login_is_found_by_registry_and_repository_prefix() {
         let text = file(&[
             ("https://index.docker.io/v1/", "hub:p:w"),
             ("r.example.com:5000", "all:p:w"),

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_refused_that_the_account_could_not_come_to() {
+    fn a_mount_that_the_account_cannot_access_is_refused() {
         if !geteuid().is_root() {
             crate::output::log_error("skipped: only root can check another user's access");
             return;

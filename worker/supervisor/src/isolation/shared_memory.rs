@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_cannot_be_put_on_record_does_not_go_on() {
+    fn a_process_that_cannot_be_recorded_does_not_continue() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("members");
         fs::write(&path, "").unwrap();

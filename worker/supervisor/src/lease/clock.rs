@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_of_whole_seconds_stands_for_all_of_its_second() {
+    fn a_timestamp_in_whole_seconds_covers_its_whole_second() {
         let at = |ms| UNIX_EPOCH + Duration::from_millis(ms);
         assert!(is_stamped_since(at(7_250), at(7_250)) && is_stamped_since(at(7_251), at(7_250)));
         assert!(!is_stamped_since(at(7_249), at(7_250)));

@@ -205,7 +205,7 @@ mod tests {
     use crate::task::spec::LogLimits;
 
     #[test]
-    fn instants_only_grow_and_tell_the_outputs_apart() {
+    fn instants_never_decrease_and_distinguish_the_outputs() {
         let mut clock = ArrivalClock::default();
         let (out, err) = (OutputStream::Stdout, OutputStream::Stderr);
         assert_eq!(clock.stamp(out, 1_000_000), 1_000_000);

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_whose_first_thread_ended_before_the_others_lives() {
+    fn a_process_lives_until_its_last_thread_ends() {
         let threads = |threads, state| {
             let line = format!(
                 "77 (a) {state} 5 6 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 424242 1 2"

@@ -364,7 +364,7 @@ mod tests {
     use crate::testing::eventually;
 
     #[test]
-    fn a_group_whose_leader_was_collected_is_signalled_as_far_as_it_is_the_tasks() {
+    fn only_the_tasks_members_of_a_process_group_without_leader_are_signalled() {
         // The shell leads a group, and leaves a process in it that is no longer a descendant.
         let shell = Command::new("sh")
             .args(["-c", "sleep 1000 > /dev/null 2>&1 & echo $!"])

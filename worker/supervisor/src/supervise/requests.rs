@@ -66,7 +66,7 @@ impl Supervisor<'_> {
         dues.fold(then, MonotonicMs::min)
     }
 
-    /// Arms the alarm for the next action of the lease, and tells the guard its time.
+    /// Arms the alarm for the next action of the lease, and sends its time to the guard.
     pub(crate) fn wake_at(&mut self, then: MonotonicMs) {
         if let Some(alarm) = &mut self.alarm {
             alarm.set(then, self.clock);

@@ -55,7 +55,7 @@ fn a_task_of_an_account_dies_with_its_supervisor() {
 }
 
 #[test]
-fn secrets_are_the_accounts_and_nobody_elses() {
+fn secrets_are_readable_by_the_tasks_account_only() {
     let source = tempfile::tempdir().unwrap();
     fs::write(source.path().join("key"), "s3cret\n").unwrap();
     let target = format!("{MEMORY}/muster-test-accounts-{}", std::process::id());
@@ -92,7 +92,7 @@ fn give_key(spec: &mut TaskSpec, source: &Path, target: &Path) {
 }
 
 #[test]
-fn secrets_are_not_put_where_something_lies_already() {
+fn secrets_do_not_overwrite_existing_files() {
     let source = tempfile::tempdir().unwrap();
     fs::write(source.path().join("key"), "s3cret\n").unwrap();
     let memory = tempfile::tempdir_in(MEMORY).unwrap();

@@ -23,7 +23,7 @@ fn nobody() -> Option<Account> {
 }
 
 #[test]
-fn files_that_an_account_puts_in_place_of_its_folders_keep_their_owner() {
+fn files_that_replace_an_accounts_folders_keep_their_owner() {
     let Some(nobody) = nobody() else {
         return;
     };
@@ -115,7 +115,7 @@ fn an_engine_receives_mount_paths_without_symbolic_links() {
 }
 
 #[test]
-fn a_container_is_not_started_whose_mount_was_replaced_while_it_was_made() {
+fn a_container_whose_mount_was_replaced_during_creation_is_not_started() {
     let Some(nobody) = nobody() else {
         return;
     };
@@ -133,6 +133,6 @@ fn a_container_is_not_started_whose_mount_was_replaced_while_it_was_made() {
     let error = rig.receive_exit().start_error.unwrap();
     assert!(error.starts_with("CONTAINER_MOUNT_CHANGED: "), "{error}");
     assert!(error.contains(&folder.display().to_string()), "{error}");
-    assert!(engine.was_asked("POST /containers/create"));
-    assert!(!engine.was_asked("POST /containers/c1/start"));
+    assert!(engine.was_requested("POST /containers/create"));
+    assert!(!engine.was_requested("POST /containers/c1/start"));
 }

@@ -65,7 +65,7 @@ fn memory_report(exit: &Exit) -> (bool, Option<SignalSender>, Option<MemoryUsage
 }
 
 #[test]
-fn a_container_elsewhere_that_ran_out_of_memory_met_its_own_limit() {
+fn out_of_memory_in_a_container_outside_the_runners_cgroup_is_reported_with_its_limit() {
     let engine = killing(true);
     let met = MemoryUsage {
         limit_bytes: MEMORY_BYTES,

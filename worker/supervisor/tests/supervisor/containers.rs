@@ -447,8 +447,8 @@ fn an_unavailable_image_is_named_with_the_engines_message() {
     }
     let pulled =
         "POST /images/create?fromImage=registry.example.com%3A5000%2Fteam%2Ftrain&tag=latest";
-    assert!(engine.was_asked(pulled));
-    assert!(!engine.was_asked("POST /containers"));
+    assert!(engine.was_requested(pulled));
+    assert!(!engine.was_requested("POST /containers"));
     container(&mut task).pull = PullPolicy::Never;
     let error = start(task, &engine.socket())
         .receive_exit()
@@ -458,7 +458,7 @@ fn an_unavailable_image_is_named_with_the_engines_message() {
 }
 
 #[test]
-fn an_engine_is_given_the_login_for_the_registry_of_an_image() {
+fn an_engine_receives_the_login_for_the_registry_of_an_image() {
     let engine = FakeEngine::start(|request, stream| match request {
         request if request.starts_with("POST /images/create") => {
             json(stream, 200, "{\"error\": \"denied\"}\n");
@@ -510,7 +510,7 @@ fn an_engine_is_given_the_login_for_the_registry_of_an_image() {
         error.starts_with("IMAGE_UNAVAILABLE") && error.contains(&expected),
         "{error}"
     );
-    assert!(!engine.was_asked("POST /images/create?fromImage=r.example.com%2Fteam%2Fother"));
+    assert!(!engine.was_requested("POST /images/create?fromImage=r.example.com%2Fteam%2Fother"));
 }
 
 #[test]
@@ -527,7 +527,7 @@ fn a_slow_pull_can_be_stopped_and_leaves_nothing() {
     let mut task = contained("true");
     container(&mut task).pull = PullPolicy::Always;
     let mut rig = start(task, &engine.socket());
-    eventually("a pull", || engine.was_asked("POST /images/create"));
+    eventually("a pull", || engine.was_requested("POST /images/create"));
     assert!(matches!(rig.receive(), SupervisorMessage::Started { .. }));
     rig.send(&AgentRequest::Stop {
         reason: "cancel".to_owned(),
@@ -538,7 +538,7 @@ fn a_slow_pull_can_be_stopped_and_leaves_nothing() {
         ..ended(None, Some(SIGTERM))
     };
     assert_eq!(rig.receive_exit(), exit);
-    assert!(!engine.was_asked("POST /containers"));
+    assert!(!engine.was_requested("POST /containers"));
 }
 
 #[test]
@@ -615,7 +615,9 @@ fn stuck() -> FakeEngine {
 fn removal_is_retried_ever_less_often() {
     let engine = stuck();
     let mut rig = start(contained("true"), &engine.socket());
-    eventually("an order", || engine.was_asked("POST /containers/c1/start"));
+    eventually("an order", || {
+        engine.was_requested("POST /containers/c1/start")
+    });
     rig.send(&AgentRequest::Stop {
         reason: "cancel".to_owned(),
         grace_ms: 0,
@@ -630,7 +632,9 @@ fn removal_is_retried_ever_less_often() {
 fn a_container_that_may_be_starting_is_not_gone_until_the_engine_confirms_it() {
     let engine = stuck();
     let mut rig = start(contained("true"), &engine.socket());
-    eventually("an order", || engine.was_asked("POST /containers/c1/start"));
+    eventually("an order", || {
+        engine.was_requested("POST /containers/c1/start")
+    });
     rig.supervisor.kill().unwrap();
     rig.supervisor.wait().unwrap();
     let remains = end(&rig.directory).unwrap();
@@ -663,12 +667,12 @@ fn a_member_of_a_gang_is_not_prepared_before_its_image_is_there() {
     task.rank.world_size = 2;
     task.rank.rank = 1;
     let mut rig = start(task, &engine.socket());
-    eventually("a pull", || engine.was_asked("POST /images/create"));
+    eventually("a pull", || engine.was_requested("POST /images/create"));
     rig.send(&AgentRequest::Status);
     assert!(matches!(rig.receive(), SupervisorMessage::Status { .. }));
     let_go.send(()).unwrap();
     assert!(matches!(rig.receive(), SupervisorMessage::Prepared { .. }));
-    assert!(!engine.was_asked("POST /containers"));
+    assert!(!engine.was_requested("POST /containers"));
 }
 
 #[test]

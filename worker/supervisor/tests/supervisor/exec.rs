@@ -164,7 +164,7 @@ fn a_command_that_cannot_be_started_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_start_that_fails_while_processes_are_collected_ends_nothing_else() {
+fn a_failed_start_while_processes_are_reaped_ends_no_other_process() {
     let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
     drop(Beside::started(&mut rig, "true"));
     // The file exists and is executable: only its execution shows that it is not a program.

@@ -12,7 +12,7 @@ type Answer = dyn Fn(&str, &mut UnixStream) + Send + Sync;
 pub(crate) struct FakeEngine {
     home: tempfile::TempDir,
     /// Received requests, with heads and bodies.
-    asked: Arc<Mutex<Vec<(String, String, String)>>>,
+    received: Arc<Mutex<Vec<(String, String, String)>>>,
 }
 
 impl FakeEngine {
@@ -20,17 +20,17 @@ impl FakeEngine {
     pub(crate) fn start(answer: impl Fn(&str, &mut UnixStream) + Send + Sync + 'static) -> Self {
         let engine = Self {
             home: tempfile::tempdir().unwrap(),
-            asked: Arc::default(),
+            received: Arc::default(),
         };
         let listener = UnixListener::bind(engine.socket()).unwrap();
-        let (asked, answer): (_, Arc<Answer>) = (Arc::clone(&engine.asked), Arc::new(answer));
+        let (received, answer): (_, Arc<Answer>) = (Arc::clone(&engine.received), Arc::new(answer));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { return };
-                let (asked, answer) = (Arc::clone(&asked), Arc::clone(&answer));
+                let (received, answer) = (Arc::clone(&received), Arc::clone(&answer));
                 std::thread::spawn(move || {
                     let (request, head, body) = read_request(&mut stream);
-                    asked.lock().unwrap().push((request.clone(), head, body));
+                    received.lock().unwrap().push((request.clone(), head, body));
                     answer(&request, &mut stream);
                 });
             }
@@ -44,29 +44,29 @@ impl FakeEngine {
     }
 
     /// Whether a request with this prefix was received.
-    pub(crate) fn was_asked(&self, beginning: &str) -> bool {
-        self.times_asked(beginning) > 0
+    pub(crate) fn was_requested(&self, beginning: &str) -> bool {
+        self.times_requested(beginning) > 0
     }
 
     /// Number of received requests with this prefix.
-    pub(crate) fn times_asked(&self, beginning: &str) -> usize {
-        let asked = self.asked.lock().unwrap();
+    pub(crate) fn times_requested(&self, beginning: &str) -> usize {
+        let received = self.received.lock().unwrap();
         let like_this = |(request, ..): &&(String, _, _)| request.starts_with(beginning);
-        asked.iter().filter(like_this).count()
+        received.iter().filter(like_this).count()
     }
 
     /// Body of the first request with this prefix.
     pub(crate) fn body_of(&self, beginning: &str) -> serde_json::Value {
-        let asked = self.asked.lock().unwrap();
-        let mut requests = asked.iter();
+        let received = self.received.lock().unwrap();
+        let mut requests = received.iter();
         let (.., body) = requests.find(|(it, ..)| it.starts_with(beginning)).unwrap();
         serde_json::from_str(body).unwrap()
     }
 
     /// A header of the first request with this prefix.
     pub(crate) fn header_of(&self, beginning: &str, name: &str) -> Option<String> {
-        let asked = self.asked.lock().unwrap();
-        let mut requests = asked.iter();
+        let received = self.received.lock().unwrap();
+        let mut requests = received.iter();
         let (_, head, _) = requests.find(|(it, ..)| it.starts_with(beginning)).unwrap();
         let mut headers = head.lines().filter_map(|line| line.split_once(": "));
         headers

@@ -111,7 +111,7 @@ impl AtTerminal {
     }
 
     /// Reads until this text was printed.
-    fn sees(&mut self, text: &str) {
+    fn wait_for_output(&mut self, text: &str) {
         while !self.printed.contains(text) {
             let mut bytes = [0u8; 1_024];
             let count = self
@@ -201,23 +201,23 @@ fn a_terminal_reaches_into_the_container() {
     let mut rig = running(&podman);
     let text = "stty size; echo $TERM; while read word; do stty size; echo got $word; done; exit 3";
     let mut inside = AtTerminal::start(&mut rig, text);
-    inside.sees("20 70\r\nvt100\r\n");
+    inside.wait_for_output("20 70\r\nvt100\r\n");
     resize(&inside.terminal, 33, 44);
     // The new size arrives soon, and asynchronously.
     eventually("the new size", || {
         inside.types("again\r");
-        inside.sees("got again\r\n");
+        inside.wait_for_output("got again\r\n");
         let seen = inside.printed.contains("33 44\r\n");
         inside.printed.clear();
         seen
     });
     // Only the terminal inside interprets keys: it alone echoes.
     inside.types("once\x10\r");
-    inside.sees("once^P\r\n33 44\r\ngot once\x10\r\n");
+    inside.wait_for_output("once^P\r\n33 44\r\ngot once\x10\r\n");
     inside.types("\x04");
     assert_eq!(receive_answer(&inside.socket), ended(Some(3), None));
     let mut inside = AtTerminal::start(&mut rig, "echo up; exec sleep 1000");
-    inside.sees("up");
+    inside.wait_for_output("up");
     inside.types("\x03");
     assert_eq!(receive_answer(&inside.socket), ended(None, Some(2)));
 }
@@ -248,7 +248,7 @@ fn a_command_in_a_container_ends_when_its_user_goes_away() {
     // Signals its terminal alone.
     let text = format!("exec sh -c 'echo up; while true; do sleep 0.1; done' {seated}");
     let mut inside = AtTerminal::start(&mut rig, &text);
-    inside.sees("up");
+    inside.wait_for_output("up");
     drop(inside.terminal);
     eventually(&seated, || !runs(&seated));
     assert!(rig.directory.exit().unwrap().is_none());
@@ -417,7 +417,7 @@ fn an_engine_receives_the_command_and_its_outputs_are_separated() {
     );
     let begun = engine.body_of("POST /exec/e1/start");
     assert_eq!(begun, serde_json::json!({"Detach": false, "Tty": false}));
-    assert!(!engine.was_asked("POST /exec/e1/resize"));
+    assert!(!engine.was_requested("POST /exec/e1/resize"));
 }
 
 #[test]
@@ -442,15 +442,15 @@ fn an_engine_receives_the_size_of_a_terminal_and_its_keys_unchanged() {
     });
     let mut rig = task_of(&engine);
     let mut inside = AtTerminal::start(&mut rig, "top");
-    inside.sees("\x02\0\0\0no frame");
+    inside.wait_for_output("\x02\0\0\0no frame");
     inside.types("\x03\x10\r\n\x04");
     eventually("its keys", || *typed.lock().unwrap() == b"\x03\x10\r\n\x04");
     eventually("its size", || {
-        engine.was_asked("POST /exec/e1/resize?h=20&w=70")
+        engine.was_requested("POST /exec/e1/resize?h=20&w=70")
     });
     resize(&inside.terminal, 33, 44);
     eventually("its new size", || {
-        engine.was_asked("POST /exec/e1/resize?h=33&w=44")
+        engine.was_requested("POST /exec/e1/resize?h=33&w=44")
     });
     let begun = engine.body_of("POST /exec/e1/start");
     assert_eq!(begun["ConsoleSize"], serde_json::json!([20, 70]));
@@ -480,14 +480,14 @@ fn an_exit_code_is_not_taken_from_an_engine_that_has_none_yet() {
     let mut rig = task_of(&engine);
     let inside = AtTerminal::start(&mut rig, "top");
     eventually("its size", || {
-        engine.was_asked("POST /exec/e1/resize?h=20&w=70")
+        engine.was_requested("POST /exec/e1/resize?h=20&w=70")
     });
     // Like podman, which learns from a resize that the process is gone.
     state.lock().unwrap().0 = false;
     resize(&inside.terminal, 33, 44);
-    let looks = || engine.times_asked("GET /exec/e1/json");
+    let looks = || engine.times_requested("GET /exec/e1/json");
     eventually("a size that comes too late", || {
-        engine.was_asked("POST /exec/e1/resize?h=33&w=44")
+        engine.was_requested("POST /exec/e1/resize?h=33&w=44")
     });
     let before = looks();
     command.0.kill().unwrap();
@@ -509,7 +509,7 @@ fn a_command_whose_user_goes_away_is_killed_by_its_number_on_the_host() {
         let engine = engine(&first, &state, hold);
         let mut rig = task_of(&engine);
         let inside = Inside::start(&mut rig, &["tool"]);
-        eventually("a look", || engine.was_asked("GET /exec/e1/json"));
+        eventually("a look", || engine.was_requested("GET /exec/e1/json"));
         drop(inside.socket);
         let status = command.0.wait().unwrap();
         let ended_by = std::os::unix::process::ExitStatusExt::signal(&status);
@@ -552,7 +552,7 @@ fn a_command_whose_engine_goes_away_is_killed_and_its_exit_status_is_unknown() {
     });
     let mut rig = task_of(&engine);
     let mut inside = Inside::start(&mut rig, &["tool"]);
-    eventually("a look", || engine.was_asked("GET /exec/e1/json"));
+    eventually("a look", || engine.was_requested("GET /exec/e1/json"));
     std::fs::remove_file(engine.socket()).unwrap();
     hang_up.send(()).unwrap();
     let (_, errors) = inside.talk(b"");
@@ -578,7 +578,7 @@ fn a_command_in_a_missing_container_fails() {
         request => ordinary(request, stream),
     });
     let mut rig = start(contained("true"), &engine.socket());
-    eventually("a pull", || engine.was_asked("POST /images/create"));
+    eventually("a pull", || engine.was_requested("POST /images/create"));
     let mut inside = Inside::start(&mut rig, &["tool"]);
     let (_, errors) = inside.talk(b"");
     assert!(

@@ -1,11 +1,11 @@
 //! `muster job events`.
 
-mod choice;
+mod event_filter;
 
 use std::collections::BTreeMap;
 
-use choice::{Choice, event_kind};
 use clap::Args;
+use event_filter::{EventFilter, event_kind};
 use muster_client::{Client, ClientError, Watch, WatchFilter, WatchUpdate};
 use muster_documents::{Event, HostNames};
 use muster_model::ids::{JobId, Revision};
@@ -51,27 +51,27 @@ impl Events {
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let screen = options.screen();
         let client = options.connect_to_follow().await?;
-        let (filter, began, until) = self.bounds(&client).await?;
-        let from = self.since.map_or(began, Revision);
-        let mut stream = Printer {
+        let (watch_filter, start, until) = self.bounds(&client).await?;
+        let from = self.since.map_or(start, Revision);
+        let mut printer = Printer {
             hosts: host_names(&client).await?,
-            choice: self.choice(&client).await?,
+            event_filter: self.event_filter(&client).await?,
             client,
             screen,
-            watch_filter: filter,
+            watch_filter,
         };
-        stream.print_all(from, until).await
+        printer.print_all(from, until).await
     }
 
-    async fn choice(&self, client: &Client) -> Result<Choice, ClientError> {
-        let choice = Choice::of_kinds(&self.kind);
+    async fn event_filter(&self, client: &Client) -> Result<EventFilter, ClientError> {
+        let filter = EventFilter::of_kinds(&self.kind);
         match self.job {
             Some(job) if self.task.is_some() || self.attempt.is_some() => {
                 let consistency = v1::Consistency::Linearizable;
                 let detail = client.get_job(JobId(job), UNITS_MAX, consistency).await?;
-                Ok(choice.within(&detail, self.task, self.attempt))
+                Ok(filter.limited_to(&detail, self.task, self.attempt))
             }
-            _ => Ok(choice),
+            _ => Ok(filter),
         }
     }
 
@@ -84,14 +84,14 @@ impl Events {
         let Some(job) = self.job.map(JobId) else {
             let status = client.status(consistency).await?;
             let now = Revision(status.revision);
-            let began = if self.follow { now } else { Revision(0) };
-            return Ok((WatchFilter::default(), began, (!self.follow).then_some(now)));
+            let start = if self.follow { now } else { Revision(0) };
+            return Ok((WatchFilter::default(), start, (!self.follow).then_some(now)));
         };
         // A job's id is the revision of its submission.
-        let began = Revision(job.get().saturating_sub(1));
+        let start = Revision(job.get().saturating_sub(1));
         let detail = client.get_job(job, 1, consistency).await?;
         let until = (!self.follow || detail.is_finished()).then_some(detail.revision);
-        Ok((WatchFilter::job(job), began, until))
+        Ok((WatchFilter::job(job), start, until))
     }
 }
 
@@ -101,7 +101,7 @@ struct Printer {
     screen: Screen,
     hosts: HostNames,
     watch_filter: WatchFilter,
-    choice: Choice,
+    event_filter: EventFilter,
 }
 
 impl Printer {
@@ -173,7 +173,10 @@ impl Printer {
             };
             let document = serde_json::to_value(&event);
             let document = document.map_err(|error| Failure::internal(&error))?;
-            if !self.choice.takes(event.fact.kind(), &document["detail"]) {
+            if !self
+                .event_filter
+                .matches(event.fact.kind(), &document["detail"])
+            {
                 continue;
             }
             text.push_str(&match self.screen.format {

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_one_number_or_two_and_may_be_none() {
+    fn a_ulimit_is_parsed_as_one_value_or_as_soft_and_hard() {
         let wire = |text: &str| {
             let (name, limit) = ulimit(text).unwrap();
             let execution: v1::Execution = ExecutionFile {

@@ -58,7 +58,7 @@ pub(crate) struct Tasks {
     #[arg(long, value_name = "FILE")]
     previous: Option<PathBuf>,
     #[command(flatten)]
-    apart: NamespaceOptions,
+    namespace_options: NamespaceOptions,
 }
 
 /// Options shared by commands that start clusters in their own namespaces.
@@ -107,19 +107,22 @@ impl Tasks {
             return Err(Failure::usage(format!("--previous is for trial {name}")));
         }
         let binary = own_binary()?;
-        let trainer = trainer_program(self.apart.trainer, &binary)?;
+        let trainer = trainer_program(self.namespace_options.trainer, &binary)?;
         let runtime = runtime()?;
-        if !self.apart.inside {
+        if !self.namespace_options.inside {
             return runtime.block_on(guard(&binary, NetworkKind::Namespaces, &[]));
         }
-        let wanted = TrialsOptions {
+        let trials_options = TrialsOptions {
             binary,
             previous: self.previous,
             trainer,
             trials,
-            keep: self.apart.keep,
+            keep: self.namespace_options.keep,
         };
-        let played = runtime.block_on(play("the trials", muster_chaos::trials::run(&wanted)));
+        let played = runtime.block_on(play(
+            "the trials",
+            muster_chaos::trials::run(&trials_options),
+        ));
         // A cluster that is stopping is waited for.
         runtime.shutdown_timeout(STOP_MAX);
         print_report(&options.screen(), &played?)

@@ -107,14 +107,14 @@ pub(super) fn read_world(world: &World, flags: &WorldFlags) -> Result<WorldOptio
         Failure::new(format!("cannot read the world in {path}: {why}"))
     };
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => neither(path),
+        io::ErrorKind::NotFound => neither_seed_nor_file(path),
         _ => failed(&error),
     })?;
     let script = Script::read(&text).map_err(|error| failed(&error).exiting(Exit::Usage))?;
     Ok(script.options())
 }
 
-fn neither(world: &Path) -> Failure {
+fn neither_seed_nor_file(world: &Path) -> Failure {
     let world = world.display();
     Failure::usage(format!("{world} is neither a seed nor a file")).help(
         "a seed is a number that `muster chaos sim` printed; `muster chaos shrink` writes files",
@@ -164,7 +164,7 @@ impl Replay {
             job: self.job,
             last: self.last,
         };
-        // With --step or a filter, nothing is cut.
+        // With --step or a filter, all scenes are shown.
         if filter == Filter::default() && !self.step {
             return Filter {
                 last: Some(SCENES_SHOWN),
@@ -204,16 +204,18 @@ fn step(record: &Record, scenes: Vec<&Scene>, screen: &Screen) -> Result<(), Fai
 }
 
 fn state_at(record: &Record, revision: Revision) -> Result<String, Failure> {
-    let state = record.state(revision).ok_or_else(|| unknown(revision))?;
+    let state = record
+        .state(revision)
+        .ok_or_else(|| never_reached(revision))?;
     Ok(describe(state))
 }
 
 fn changed(record: &Record, from: Revision, to: Revision) -> Result<String, Failure> {
-    let before = record.state_upto(from).ok_or_else(|| unknown(from))?;
-    let after = record.state(to).ok_or_else(|| unknown(to))?;
+    let before = record.state_upto(from).ok_or_else(|| never_reached(from))?;
+    let after = record.state(to).ok_or_else(|| never_reached(to))?;
     Ok(difference(before, after))
 }
 
-fn unknown(revision: Revision) -> Failure {
+fn never_reached(revision: Revision) -> Failure {
     Failure::new(format!("the world never reached revision {revision}"))
 }

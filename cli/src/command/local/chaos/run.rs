@@ -74,7 +74,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
-    apart: NamespaceOptions,
+    namespace_options: NamespaceOptions,
 }
 
 fn profile_parser() -> impl TypedValueParser<Value = Profile> {
@@ -89,10 +89,13 @@ fn network_parser() -> impl TypedValueParser<Value = NetworkKind> {
 
 /// The network between replicas and hosts: the requested one, or one that is available here. Some profiles
 /// need a certain one.
-async fn network_for(profile: Profile, asked: Option<NetworkKind>) -> Result<NetworkKind, Failure> {
-    let network = match asked {
+async fn network_for(
+    profile: Profile,
+    requested: Option<NetworkKind>,
+) -> Result<NetworkKind, Failure> {
+    let network = match requested {
         Some(network) => network,
-        None => network_to_be_had().await,
+        None => available_network().await,
     };
     if profile.needs_namespaces() && network != NetworkKind::Namespaces {
         let name = profile.name();
@@ -104,7 +107,7 @@ async fn network_for(profile: Profile, asked: Option<NetworkKind>) -> Result<Net
     Ok(network)
 }
 
-async fn network_to_be_had() -> NetworkKind {
+async fn available_network() -> NetworkKind {
     let Some(refusal) = isolation::refusal().await else {
         return NetworkKind::Namespaces;
     };
@@ -134,14 +137,14 @@ impl Run {
         let runtime = runtime()?;
         let network = runtime.block_on(network_for(profile, self.network))?;
         let binary = own_binary()?;
-        let trainer = trainer_program(self.apart.trainer, &binary)?;
-        if !self.apart.inside {
+        let trainer = trainer_program(self.namespace_options.trainer, &binary)?;
+        if !self.namespace_options.inside {
             let more = ["--network", network.name()];
             return runtime.block_on(guard(&binary, network, &more));
         }
         let out = std::path::absolute(&self.out)
             .map_err(|error| Failure::new(format!("--out {}: {error}", self.out.display())))?;
-        let wanted = RunOptions {
+        let run_options = RunOptions {
             binary,
             previous: self.previous,
             trainer,
@@ -150,9 +153,9 @@ impl Run {
             repetitions: self.repetitions.get(),
             seed: self.seed,
             out: out.clone(),
-            keep: self.apart.keep,
+            keep: self.namespace_options.keep,
         };
-        let run = runtime.block_on(play("the run", muster_chaos::run::run(&wanted)));
+        let run = runtime.block_on(play("the run", muster_chaos::run::run(&run_options)));
         // A cluster that is stopping is waited for.
         runtime.shutdown_timeout(STOP_MAX);
         print_report(options, &run?, &out)
@@ -162,13 +165,15 @@ impl Run {
     fn run_target(self, options: &Options) -> Result<Exit, Failure> {
         let out = std::path::absolute(&self.out)
             .map_err(|error| Failure::new(format!("--out {}: {error}", self.out.display())))?;
-        let wanted = TargetOptions {
+        let target_options = TargetOptions {
             repetitions: self.repetitions.get(),
             seed: self.seed,
             out: out.clone(),
-            ..self
-                .target
-                .wanted(options, self.apart.trainer, self.repetitions)?
+            ..self.target.target_options(
+                options,
+                self.namespace_options.trainer,
+                self.repetitions,
+            )?
         };
         let run = runtime()?.block_on(async {
             let mut terminate = signal(SignalKind::terminate())
@@ -179,7 +184,7 @@ impl Run {
                     _ = terminate.recv() => {}
                 }
             };
-            run_target(&wanted, stop)
+            run_target(&target_options, stop)
                 .await
                 .map_err(|error| Failure::new(format!("the run stopped: {}", chain(&error))))
         });

@@ -38,13 +38,13 @@ impl Shrink {
         let world = read_world(&self.world, &self.flags)?;
         let default = PathBuf::from(format!("shrunk-{}.json", world.seed));
         let out = self.out.unwrap_or(default);
-        let wanted = ShrinkOptions {
+        let shrink_options = ShrinkOptions {
             world,
             runs_max: self.runs,
         };
-        let stopped = |error: &dyn std::error::Error| Failure::new(chain(error));
-        let shrunk = shrink(&wanted, &mut io::stderr()).map_err(|error| stopped(&error))?;
-        let text = shrunk.script().write().map_err(|error| stopped(&error))?;
+        let failed = |error: &dyn std::error::Error| Failure::new(chain(error));
+        let shrunk = shrink(&shrink_options, &mut io::stderr()).map_err(|error| failed(&error))?;
+        let text = shrunk.script().write().map_err(|error| failed(&error))?;
         std::fs::write(&out, text + "\n")
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", out.display())))?;
         let replay = shrunk.replay(&out.display().to_string());

@@ -71,7 +71,7 @@ fn fault_parser() -> impl TypedValueParser<Value = Fault> {
 impl Target {
     /// The target of a run, without the options that every run has. `trainer` applies only with a ledger
     /// folder.
-    pub(super) fn wanted(
+    pub(super) fn target_options(
         self,
         connection: &Options,
         trainer: Option<PathBuf>,

@@ -128,7 +128,7 @@ impl Simulate {
     /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         let screen = options.screen();
-        if self.what_if.is_asked() {
+        if self.what_if.is_requested() {
             let shared = Shared {
                 queues: self.queues.as_deref(),
                 audit_every: self.audit,
@@ -248,7 +248,7 @@ impl Simulate {
         };
         let file: ConfigFile<QueueTree> = ConfigFile::read(&path.to_string_lossy())?;
         let broken = validate(&file.value, &Topology::default());
-        let errors = file.refuse(
+        let errors = file.locate(
             broken
                 .iter()
                 .map(|it| (it.field.as_str(), it.rule.as_str())),

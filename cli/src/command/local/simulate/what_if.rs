@@ -96,7 +96,7 @@ struct Question {
 
 impl WhatIf {
     /// Whether a running cluster is queried.
-    pub(super) const fn is_asked(&self) -> bool {
+    pub(super) const fn is_requested(&self) -> bool {
         self.from_cluster
     }
 
@@ -303,7 +303,7 @@ fn refused(question: &Question, change: &str, rejection: &Rejection) -> Failure 
         let broken = broken
             .iter()
             .map(|it| (it.field.as_str(), it.rule.as_str()));
-        let errors = file.refuse(broken);
+        let errors = file.locate(broken);
         return Failure::list(errors.iter().map(FileError::to_string).collect());
     }
     Failure::new(format!("{change} would be refused: {rejection}"))

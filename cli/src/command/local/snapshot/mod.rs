@@ -147,22 +147,22 @@ impl Restore {
             let now_ms = u64::try_from(screen.now().as_millisecond()).unwrap_or_default();
             refuse_from_the_future(&self.file, about.replica_id, about.time_ms, now_ms)?;
         }
-        let foundation = RebuildTarget {
+        let target = RebuildTarget {
             cluster_id: { self.cluster_id }.unwrap_or_else(|| backup.about.cluster_id.clone()),
             replica: Peer::new(self.replica_id, self.advertise),
             data_dir: self.data_dir,
         };
-        let restored = foundation.restore(backup);
+        let restored = target.restore(backup);
         restored.map_err(|error| Failure::new(chain(&error)))?;
         screen.data(&match screen.format {
-            Format::Table | Format::Wide => summary(&snapshot, &foundation),
-            Format::Name => format!("{}\n", foundation.cluster_id),
+            Format::Table | Format::Wide => summary(&snapshot, &target),
+            Format::Name => format!("{}\n", target.cluster_id),
             format => {
                 let restored = RestoredReplica {
-                    cluster_id: foundation.cluster_id,
-                    replica_id: foundation.replica.id,
-                    address: foundation.replica.address,
-                    data_dir: foundation.data_dir.display().to_string(),
+                    cluster_id: target.cluster_id,
+                    replica_id: target.replica.id,
+                    address: target.replica.address,
+                    data_dir: target.data_dir.display().to_string(),
                     snapshot,
                 };
                 render_document(format, &restored)?
@@ -195,24 +195,24 @@ fn refuse_from_the_future(
     )))
 }
 
-fn summary(snapshot: &muster_documents::Backup, foundation: &RebuildTarget) -> String {
-    let (cluster, folder) = (&foundation.cluster_id, foundation.data_dir.display());
-    let (id, address) = (foundation.replica.id, &foundation.replica.address);
+fn summary(snapshot: &muster_documents::Backup, target: &RebuildTarget) -> String {
+    let (cluster, folder) = (&target.cluster_id, target.data_dir.display());
+    let (id, address) = (target.replica.id, &target.replica.address);
     format!(
         "{folder} contains replica {id} of cluster {cluster}, with the state of cluster {} at {}\n\
          later acknowledged changes are lost; start it only after the old cluster has stopped:\n{}\
          others join it with empty data directories, new ids, and --join {address}\n",
         snapshot.cluster_id,
         snapshot.taken_at,
-        start(foundation),
+        start(target),
     )
 }
 
 /// The command that starts the restored replica, with a note on the certificates, which the file does not
 /// know.
-fn start(foundation: &RebuildTarget) -> String {
-    let (cluster, folder) = (&foundation.cluster_id, foundation.data_dir.display());
-    let (id, address) = (foundation.replica.id, foundation.replica.address.as_str());
+fn start(target: &RebuildTarget) -> String {
+    let (cluster, folder) = (&target.cluster_id, target.data_dir.display());
+    let (id, address) = (target.replica.id, target.replica.address.as_str());
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     let is_here = is_loopback(address);
     let host = match host {

@@ -20,7 +20,7 @@ use crate::view::backup;
 /// Pieces buffered for the writer.
 const PIECES_AHEAD: usize = 4;
 /// Maximum number of attempts: an interrupted save restarts, at another replica if one is known.
-const TRIES_MAX: usize = 3;
+const ATTEMPTS_MAX: usize = 3;
 
 /// `muster snapshot save`
 #[derive(Debug, Args)]
@@ -34,11 +34,11 @@ pub(crate) struct Save {
     force: bool,
 }
 
-/// Outcome of an attempt without a file.
+/// Why an attempt wrote no complete file.
 enum SaveError {
     Final(Failure),
-    /// The connection broke, or the replica stopped.
-    Again(ClientError),
+    /// The connection broke, or the replica stopped: another attempt may succeed.
+    Interrupted(ClientError),
 }
 
 impl Save {
@@ -50,14 +50,14 @@ impl Save {
         }
         let client = options.connect_to_follow().await?;
         let partial = partial(&self.file);
-        let mut tries = 0;
+        let mut attempts = 0;
         let saved = loop {
-            tries += 1;
+            attempts += 1;
             match receive(&client, &partial, key.clone()).await {
-                Err(SaveError::Again(error)) if tries < TRIES_MAX => {
+                Err(SaveError::Interrupted(error)) if attempts < ATTEMPTS_MAX => {
                     tracing::debug!(%error, "save interrupted");
                 }
-                Err(SaveError::Again(error)) => break Err(error.into()),
+                Err(SaveError::Interrupted(error)) => break Err(error.into()),
                 Err(SaveError::Final(failure)) => break Err(failure),
                 Ok(()) => break self.publish(&partial, key.as_ref()),
             }
@@ -102,7 +102,7 @@ async fn receive(client: &Client, path: &Path, key: Option<Key>) -> Result<(), S
     let (sender, receiver) = sync_channel(PIECES_AHEAD);
     let path = path.to_owned();
     let writing = tokio::task::spawn_blocking(move || write(receiver, &path, key.as_ref()));
-    let cut = loop {
+    let interruption = loop {
         match saved.next().await {
             Ok(Some(piece)) => {
                 if !send(&sender, piece.to_vec()).await {
@@ -117,8 +117,8 @@ async fn receive(client: &Client, path: &Path, key: Option<Key>) -> Result<(), S
     let written = writing
         .await
         .map_err(|error| SaveError::Final(Failure::internal(&error)))?;
-    match (cut, written) {
-        (Some(error @ ClientError::Unreachable { .. }), _) => Err(SaveError::Again(error)),
+    match (interruption, written) {
+        (Some(error @ ClientError::Unreachable { .. }), _) => Err(SaveError::Interrupted(error)),
         (Some(error), _) => Err(SaveError::Final(error.into())),
         (None, Err(failure)) => Err(SaveError::Final(failure)),
         (None, Ok(())) => Ok(()),

@@ -11,8 +11,8 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document};
 
-/// Variables of a task beside those that begin with `MUSTER_`.
-const OTHERS: [&str; 10] = [
+/// Variables of a task other than those that begin with `MUSTER_`.
+const OTHER_VARIABLES: [&str; 10] = [
     "RANK",
     "WORLD_SIZE",
     "LOCAL_RANK",
@@ -34,7 +34,7 @@ impl Environment {
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         // Set only inside a task, whatever other variables are set.
         task_side::variable(SOCKET_VARIABLE).map_err(failure)?;
-        let is_ours = |name: &str| name.starts_with("MUSTER_") || OTHERS.contains(&name);
+        let is_ours = |name: &str| name.starts_with("MUSTER_") || OTHER_VARIABLES.contains(&name);
         let ours: BTreeMap<String, String> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .filter(|(name, _)| is_ours(name))
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_reads_what_is_printed() {
+    fn values_are_quoted_for_a_shell() {
         assert_eq!(quoted("/a/b-1:2"), "/a/b-1:2");
         assert_eq!(quoted(""), "");
         assert_eq!(quoted("it's two words"), r"'it'\''s two words'");

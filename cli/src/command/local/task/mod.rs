@@ -120,7 +120,7 @@ impl Verb {
     /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
-            Self::Checkpoint(Checkpoint::Begin(Begin { step })) => say(|epoch| {
+            Self::Checkpoint(Checkpoint::Begin(Begin { step })) => send(|epoch| {
                 Ok(ControlRequest::Begin {
                     step,
                     path: String::new(),
@@ -128,15 +128,17 @@ impl Verb {
                 })
             }),
             Self::Checkpoint(Checkpoint::Commit(commit)) => commit.run(options),
-            Self::Checkpoint(Checkpoint::Invalidate(Invalidate { step, reason })) => say(|epoch| {
-                Ok(ControlRequest::Invalidate {
-                    step,
-                    reason,
-                    epoch,
+            Self::Checkpoint(Checkpoint::Invalidate(Invalidate { step, reason })) => {
+                send(|epoch| {
+                    Ok(ControlRequest::Invalidate {
+                        step,
+                        reason,
+                        epoch,
+                    })
                 })
-            }),
+            }
             Self::Progress(Progress { step }) => {
-                say(|epoch| Ok(ControlRequest::Progress { step, epoch }))
+                send(|epoch| Ok(ControlRequest::Progress { step, epoch }))
             }
             Self::Watch(watch) => watch.run(options),
             Self::Env(environment) => environment.run(options),
@@ -154,8 +156,8 @@ fn ask(
     done.map_err(failure)
 }
 
-/// Sends a request whose answer has no content.
-fn say(
+/// Sends a request that is answered without content.
+fn send(
     request: impl FnOnce(Option<u64>) -> Result<ControlRequest, TaskSideError>,
 ) -> Result<Exit, Failure> {
     ask(request).map(|_| Exit::Ok)
@@ -178,10 +180,15 @@ impl Commit {
     fn run(self, options: &Options) -> Result<Exit, Failure> {
         let answer = ask(|epoch| self.request(epoch))?;
         if let Some(interval_s) = answer.interval_s {
-            let (word, span) = (interval_s.to_string(), counted(interval_s, "second"));
+            let (seconds, span) = (interval_s.to_string(), counted(interval_s, "second"));
             let sentence = format!("save again after {span}\n");
             let format = options.screen().format;
-            let text = shown(format, &CheckpointAdvice { interval_s }, &word, &sentence)?;
+            let text = shown(
+                format,
+                &CheckpointAdvice { interval_s },
+                &seconds,
+                &sentence,
+            )?;
             options.screen().report(&text)?;
         }
         Ok(Exit::Ok)
@@ -228,16 +235,16 @@ impl Watch {
     }
 }
 
-/// Formats a notification: as a document, a word, or a sentence.
+/// Formats a notification: as a document, a name, or a sentence.
 fn shown(
     format: Format,
     notification: &impl Serialize,
-    word: &str,
+    name: &str,
     sentence: &str,
 ) -> Result<String, Failure> {
     Ok(match format {
         Format::Table | Format::Wide => sentence.to_owned(),
-        Format::Name => format!("{word}\n"),
+        Format::Name => format!("{name}\n"),
         format => render_document(format, notification)?,
     })
 }

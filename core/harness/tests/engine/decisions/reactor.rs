@@ -497,7 +497,7 @@ impl ReactorRunner {
                 WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
                 Vec::new(),
             ),
-            Some(("said", text)) => {
+            Some(("output", text)) => {
                 let exit = Exit {
                     evidence: text.to_owned(),
                     ..testing::exit_with(1)

@@ -365,7 +365,8 @@ async fn check_queries(
         assert!(prometheus.query(expression).await.is_ok(), "{name}");
     }
     let empty = empty_ones(prometheus, &queries, absent).await;
-    let unexpected: Vec<String> = { empty.iter() }
+    let unexpected: Vec<String> = empty
+        .iter()
         .filter(|query| !is_absent(&query.expression, absent))
         .map(|query| format!("{}: {}", query.place, query.expression))
         .collect();

@@ -17,7 +17,7 @@ use crate::samples::Samples;
 /// Tasks that may run at a time.
 const AT_ONCE: u32 = 1_000;
 /// Goal for the submit of the whole array, in milliseconds.
-const SUBMIT_WANTED_MS: f64 = 75.0;
+const SUBMIT_GOAL_MS: f64 = 75.0;
 const RUNS: usize = 3;
 
 /// Form in which the tasks are submitted.
@@ -58,7 +58,7 @@ pub(super) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
             &one,
             "ms",
             &submits,
-            Some(Goal::AtMost(SUBMIT_WANTED_MS)),
+            Some(Goal::AtMost(SUBMIT_GOAL_MS)),
         ),
         row(life, &one, "us", &array, None),
         row(life, &many, "us", &jobs, None),

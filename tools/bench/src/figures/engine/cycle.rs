@@ -16,7 +16,7 @@ use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
 
 /// Goal for a round in which nothing can be placed, in milliseconds.
-const CYCLE_WANTED_MS: f64 = 10.0;
+const CYCLE_GOAL_MS: f64 = 10.0;
 /// Goal for placements per second of the engine alone.
 const PLACEMENTS_WANTED: f64 = 100_000.0;
 /// Hosts of the full cluster.
@@ -116,7 +116,7 @@ pub(super) fn nothing_placeable(bench: &Bench) -> anyhow::Result<Vec<Row>> {
             ),
             unit: "ms",
             values: Values::runs(&spans),
-            goal: Some(Goal::AtMost(CYCLE_WANTED_MS)),
+            goal: Some(Goal::AtMost(CYCLE_GOAL_MS)),
         })
     });
     rows.into_iter().collect()

@@ -15,7 +15,7 @@ use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
 
 /// Goal for room on one host, in milliseconds; HiveD's 99th percentile, without preemption, is 14.
-const WANTED_MS: f64 = 10.0;
+const GOAL_MS: f64 = 10.0;
 const RUNS: usize = 9;
 /// Tasks and GPUs per task of the gangs that need room.
 const WANTED: [(u32, u32); 3] = [(1, 8), (8, 8), (64, 8)];
@@ -129,7 +129,7 @@ fn rows(bench: &Bench, what: &str, basis: &Cluster) -> anyhow::Result<Vec<Row>> 
             ),
             unit: "ms",
             values: Values::runs(&spans),
-            goal: (tasks == 1).then_some(Goal::AtMost(WANTED_MS)),
+            goal: (tasks == 1).then_some(Goal::AtMost(GOAL_MS)),
         })
     });
     rows.into_iter().collect()

@@ -15,7 +15,7 @@ use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
 
 /// Goal, in milliseconds.
-const WANTED_MS: f64 = 500.0;
+const GOAL_MS: f64 = 500.0;
 const RUNS: usize = 5;
 
 /// A state with 65,536 GPUs, nine of ten held, and waiting jobs.
@@ -51,7 +51,7 @@ pub(super) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
             conditions: format!("{conditions}; {} runs", indexing.len()),
             unit: "ms",
             values: Values::runs(&indexing),
-            goal: Some(Goal::AtMost(WANTED_MS)),
+            goal: Some(Goal::AtMost(GOAL_MS)),
         },
         Row {
             what: "state and all indexes from the bytes of a snapshot".to_owned(),

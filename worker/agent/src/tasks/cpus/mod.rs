@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_of_an_adopted_task_are_not_given_to_others() {
+    fn cpus_of_an_adopted_task_are_not_assigned_to_others() {
         let ledger = ledger();
         let place = AssignedCpus {
             cpus: vec![2, 6],
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_that_of_the_gpus_or_the_one_with_the_fewest_tasks() {
+    fn a_task_is_bound_to_the_node_of_its_gpus_or_the_one_with_the_fewest_tasks() {
         let ledger = ledger();
         let near = ledger
             .grant(&task(CpuBinding::Numa, 1, &[GpuUuid(7)]))

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_and_what_rotation_removed_do_not_matter() {
+    fn output_is_merged_across_segments_and_after_rotation() {
         assert_eq!(
             alternating(3).all(StartPosition::Oldest),
             "\no\nworse\nthree"

@@ -1,7 +1,7 @@
 //! Adoption of the tasks that an earlier agent of this host left running.
 //!
 //! Before anything new may start, every directory is in one of these cases: its task ended (the exit record
-//! tells how), its supervisor is alive (it is taken over, even if it is too busy to answer), or neither
+//! has the result), its supervisor is alive (it is taken over, even if it is too busy to answer), or neither
 //! (remaining processes are killed, and those that cannot be killed now keep the task's GPUs until they are
 //! dead).
 

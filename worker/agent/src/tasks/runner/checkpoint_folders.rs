@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_with_one_unit_goes_to_the_next_whole() {
+    fn the_folders_of_a_job_with_one_unit_are_reused_together() {
         let home = tempfile::tempdir().unwrap();
         let folders = CheckpointFolders::below(home.path(), true);
         let unit = |name: &str| home.path().join(name);

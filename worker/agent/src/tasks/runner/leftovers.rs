@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_cannot_be_searched_for_does_not_count_as_gone() {
+    fn a_process_whose_search_fails_does_not_count_as_ended() {
         let home = tempfile::tempdir().unwrap();
         let directory = TaskDirectory::new(home.path().join("7-0-11"));
         let unreadable = || Err(io::ErrorKind::PermissionDenied.into());

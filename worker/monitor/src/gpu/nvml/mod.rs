@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_came_while_nobody_asked_are_new_unless_the_driver_counts_anew() {
+    fn errors_since_the_last_query_are_new_unless_the_counter_was_reset() {
         let [known, reloaded, unknown] = [1, 2, 3].map(GpuUuid);
         let before: BTreeMap<GpuUuid, u64> = [(known, 4), (reloaded, 9)].into();
         let now = [(known, 6), (reloaded, 1), (unknown, 7)].into();

@@ -142,9 +142,9 @@ impl RuleEvaluator {
         let now = self.now();
         match self.coalescer.record(now, gpu, code) {
             Pair::Again => return,
-            Pair::New { untold: 0 } => {}
-            Pair::New { untold } => {
-                tracing::info!(rule, code, untold, "merged equal lines");
+            Pair::New { suppressed: 0 } => {}
+            Pair::New { suppressed } => {
+                tracing::info!(rule, code, suppressed, "merged equal lines");
             }
         }
         self.found.push(about(Finding {

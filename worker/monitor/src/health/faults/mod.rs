@@ -243,7 +243,7 @@ impl goldenscript::Runner for Faults {
                 world::End {
                     code: *code,
                     signal: *signal,
-                    says: says.clone().unwrap_or_default(),
+                    evidence: says.clone().unwrap_or_default(),
                     oom: *oom,
                     by_kernel: *by_kernel,
                 },

@@ -57,7 +57,7 @@ const FIRST_BUS: u8 = 0x10;
 pub(super) struct End {
     pub(super) code: Option<i32>,
     pub(super) signal: Option<i32>,
-    pub(super) says: String,
+    pub(super) evidence: String,
     pub(super) oom: bool,
     pub(super) by_kernel: bool,
 }
@@ -385,7 +385,7 @@ impl World {
         let exit = Exit {
             code: end.code,
             signal: end.signal,
-            evidence: end.says,
+            evidence: end.evidence,
             out_of_memory: end.oom,
             sender: end.by_kernel.then_some(SignalSender::Kernel),
             ..testing::exit_with(0)
@@ -405,7 +405,9 @@ impl World {
                 spec.user = user.to_owned();
             });
         }
-        let jobs: Vec<JobId> = { self.jobs.iter() }
+        let jobs: Vec<JobId> = self
+            .jobs
+            .iter()
             .filter(|(name, _)| name.starts_with("storm"))
             .map(|(_, job)| *job)
             .collect();

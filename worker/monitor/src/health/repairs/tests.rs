@@ -196,8 +196,8 @@ async fn a_check_of_a_host_names_each_gpus_peers_and_one_of_a_gpu_names_none() {
 async fn wrong_results_fail_a_check_and_are_reported_however_it_ends() {
     let mut rig = Rig::new();
     let first = Component::Gpu(rig.gpus[0].uuid);
-    let says = "echo starting; echo 'GEMM OK - 3 of 4096 differ|gflops=51000 miscompares=3;1;1'";
-    rig.config.active_check = command(says);
+    let script = "echo starting; echo 'GEMM OK - 3 of 4096 differ|gflops=51000 miscompares=3;1;1'";
+    rig.config.active_check = command(script);
     let ((passed, evidence), observations) = rig
         .order_and_see(true, first.clone(), DeviceAction::Check)
         .await;
@@ -296,7 +296,7 @@ async fn bandwidth_between_gpus_is_reported_to_its_rule() {
 }
 
 #[tokio::test]
-async fn the_program_that_ships_checks_real_gpus_unless_the_site_says_otherwise() {
+async fn the_shipped_check_runs_on_real_gpus_unless_the_site_configures_another() {
     let rig = Rig::new();
     let shipped = rig.home.path().join("muster-gpu-check");
     let of = |config: &HealthConfig, is_simulated| Checker::of(config, is_simulated, &shipped);

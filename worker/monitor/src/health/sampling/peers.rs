@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_is_slower_than_the_others_of_its_job_stands_out() {
+    fn a_gpu_is_compared_with_the_others_of_its_job() {
         let mut gpus: Vec<ClockReading> = (0..4).map(|gpu| working(gpu, 1, 1_980)).collect();
         gpus[2].clock_mhz = 1_386;
         assert_eq!(permille(&gpus), [1_000, 1_000, 700, 1_000]);

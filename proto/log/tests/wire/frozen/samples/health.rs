@@ -233,7 +233,7 @@ fn pieces() -> Vec<Part> {
         Part::Repairs(faulty.clone(), repairs),
         Part::Record(HOST, record),
         Part::OfRack("power_brake".to_owned(), HOST),
-        Part::Heard(HOST, applied),
+        Part::Applied(HOST, applied),
         Part::Finding(xid()),
         Part::Finding(over()),
         Part::End(end()),

@@ -1,4 +1,4 @@
-//! Words in tables: tones of phases, and counts.
+//! Phases of jobs, units and tasks in tables: their tones, and counts by phase.
 
 use crate::output::Tone;
 

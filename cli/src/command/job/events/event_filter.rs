@@ -6,9 +6,9 @@ use muster_client::JobDetail;
 use muster_proto::v1;
 use serde_json::Value;
 
-/// Filter criteria; empty matches everything.
+/// Filter criteria; an empty filter matches everything.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Choice {
+pub(super) struct EventFilter {
     /// Names of kinds; any if empty.
     kinds: Vec<String>,
     task: Option<Task>,
@@ -38,7 +38,7 @@ fn name_of(kind: v1::EventKind) -> String {
     name.strip_prefix(PREFIX).unwrap_or(name).to_lowercase()
 }
 
-impl Choice {
+impl EventFilter {
     /// Events of these kinds.
     pub(super) fn of_kinds(kinds: &[v1::EventKind]) -> Self {
         Self {
@@ -47,8 +47,8 @@ impl Choice {
         }
     }
 
-    /// Events of a task and an attempt of a job.
-    pub(super) fn within(
+    /// Limits the filter to a task and to an attempt of a job, where given.
+    pub(super) fn limited_to(
         mut self,
         job: &JobDetail,
         task: Option<u32>,
@@ -75,7 +75,7 @@ impl Choice {
     }
 
     /// Whether an event matches, by its kind and its facts. Must be called in the order of the events.
-    pub(super) fn takes(&mut self, kind: &str, detail: &Value) -> bool {
+    pub(super) fn matches(&mut self, kind: &str, detail: &Value) -> bool {
         let fact = |name: &str| detail.get(name).and_then(Value::as_u64);
         let epoch = fact("epoch");
         if let (Some(epoch), Some(number)) = (epoch, fact("number")) {
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    fn choice(gang: bool, task: Option<u32>, attempt: Option<u32>, kinds: &[&str]) -> Choice {
+    fn filter(gang: bool, task: Option<u32>, attempt: Option<u32>, kinds: &[&str]) -> EventFilter {
         let job = JobDetail {
             revision: muster_model::ids::Revision(9),
             job: v1::Job {
@@ -121,11 +121,11 @@ mod tests {
         };
         let kinds: Vec<v1::EventKind> =
             kinds.iter().map(|kind| event_kind(kind).unwrap()).collect();
-        Choice::of_kinds(&kinds).within(&job, task, attempt)
+        EventFilter::of_kinds(&kinds).limited_to(&job, task, attempt)
     }
 
-    /// Two attempts of task 1 of an array, one of task 2.
-    fn shown(mut choice: Choice) -> Vec<usize> {
+    /// Positions of the events that match, of two attempts of task 1 of an array and one of task 2.
+    fn shown(mut filter: EventFilter) -> Vec<usize> {
         let events = [
             ("job_submitted", json!({})),
             (
@@ -146,19 +146,22 @@ mod tests {
             ("task_started", json!({"unit": 1, "epoch": 30, "task": 1})),
         ];
         let numbered = events.iter().enumerate();
-        let taken = numbered.filter(|(_, (kind, detail))| choice.takes(kind, detail));
-        taken.map(|(number, _)| number).collect()
+        let matching = numbered.filter(|(_, (kind, detail))| filter.matches(kind, detail));
+        matching.map(|(number, _)| number).collect()
     }
 
     #[test]
-    fn events_are_chosen_by_kind_task_and_attempt() {
-        assert_eq!(shown(Choice::default()), (0..8).collect::<Vec<usize>>());
+    fn events_are_filtered_by_kind_task_and_attempt() {
+        assert_eq!(
+            shown(EventFilter::default()),
+            (0..8).collect::<Vec<usize>>()
+        );
         let kinds = ["task_started", "TASK_EXITED"];
-        assert_eq!(shown(choice(false, None, None, &kinds)), [2, 4, 7]);
-        assert_eq!(shown(choice(false, Some(1), None, &[])), [1, 2, 4, 5, 6, 7]);
-        assert_eq!(shown(choice(false, Some(1), Some(2), &[])), [6, 7]);
-        assert_eq!(shown(choice(false, None, Some(1), &["task_started"])), [2]);
-        assert_eq!(shown(choice(true, Some(2), None, &[])), [] as [usize; 0]);
+        assert_eq!(shown(filter(false, None, None, &kinds)), [2, 4, 7]);
+        assert_eq!(shown(filter(false, Some(1), None, &[])), [1, 2, 4, 5, 6, 7]);
+        assert_eq!(shown(filter(false, Some(1), Some(2), &[])), [6, 7]);
+        assert_eq!(shown(filter(false, None, Some(1), &["task_started"])), [2]);
+        assert_eq!(shown(filter(true, Some(2), None, &[])), [] as [usize; 0]);
         assert!(event_kind("task_vanished").is_err());
     }
 }
