@@ -510,7 +510,7 @@ fn shipped() -> RuleSet {
         tracing::error!(%error, "the default health rules of this build are invalid");
         RuleSet {
             rules: Vec::new(),
-            wait_max: RecoveryLimits::default(),
+            recovery_limits: RecoveryLimits::default(),
             rails: RailsLimits::default(),
             codes: Codes {
                 xids: Vec::new(),
