@@ -511,7 +511,7 @@ async fn a_removed_user_can_neither_read_output_nor_send_input() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_users_certificate_is_worth_the_role_that_its_name_has_here() {
+async fn a_user_certificate_grants_the_role_that_the_cluster_gives_its_name() {
     let cluster = SecuredCluster::start().await;
     cluster.cert(&["client", "carol"]).await;
     let carol = cluster.client_of(Some("carol"), None).await;

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_stand_before_lines_and_nowhere_else() {
+    fn prefixes_appear_only_at_the_start_of_lines() {
         use v1::LogStream::{Stderr, Stdout};
         let lines = [
             (0, Stdout, "whole\n"),
