@@ -20,7 +20,7 @@ const AFTER_DASHES: &str = "the command to run comes after `--`";
 /// Threads beside the one that runs the command: one may block on output for tasks while the other continues.
 const RUNTIME_THREADS: usize = 2;
 /// Longest wait after a command for background work: the removal of an incomplete file.
-const AFTERMATH_MAX: Duration = Duration::from_millis(500);
+const BACKGROUND_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// Muster: a scheduler for GPU clusters that survives the death of its leader
 #[derive(Debug, Parser)]
@@ -243,6 +243,6 @@ fn run_boxed(
         ended
     });
     // Without a limit, an unresponsive name server would keep the process beyond its deadline.
-    runtime.shutdown_timeout(AFTERMATH_MAX);
+    runtime.shutdown_timeout(BACKGROUND_WAIT_MAX);
     ended
 }

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_setting_admins_is_named_only_where_it_counts() {
+    fn the_setting_admins_is_suggested_only_where_it_applies() {
         assert_eq!(help_of("submit the job", "NOT_YOURS", &[]), "");
         let open = help_of("save a snapshot", "NOT_YOURS", &[ADMINS_BY_SETTINGS]);
         assert!(open.contains("`admins`"), "{open}");

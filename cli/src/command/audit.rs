@@ -25,7 +25,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Pause before an unresponsive replica is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Interval of membership refreshes.
-const LOOK: Duration = Duration::from_secs(10);
+const MEMBERSHIP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Commands of `muster audit`.
 #[derive(Debug, Subcommand)]
@@ -232,7 +232,7 @@ async fn ask_all(
                 tokio::spawn(poll_replica(config, request, address, sender));
             }
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(MEMBERSHIP_INTERVAL).await;
         match client.status(v1::Consistency::Stale).await {
             Ok(status) => found.extend(status.replicas.into_iter().map(|it| it.address)),
             Err(error) => tracing::debug!(%error, "cannot read the membership"),

@@ -97,7 +97,7 @@ mod tests {
     use super::name_of;
 
     #[test]
-    fn a_user_has_the_name_of_the_first_line_with_their_number() {
+    fn a_user_name_is_that_of_the_first_line_with_the_uid() {
         let users = "root:x:0:0:root:/root:/bin/sh\n# none\n\ntoor:x:0:0::/:\nada:x:1000:1000::/home/ada:\n";
         assert_eq!(name_of(0, users).as_deref(), Some("root"));
         assert_eq!(name_of(1000, users).as_deref(), Some("ada"));

@@ -161,10 +161,10 @@ pub(crate) fn render_rules_effect(effect: &RulesEffect) -> String {
             effect.not_evaluated.join(", ")
         ));
     }
-    for (word, blocks) in [("more", &effect.added), ("fewer", &effect.dropped)] {
+    for (change, blocks) in [("more", &effect.added), ("fewer", &effect.dropped)] {
         for block in blocks {
             text.push_str(&format!(
-                "  {word}: {} ({}) by {} at {}: {}\n",
+                "  {change}: {} ({}) by {} at {}: {}\n",
                 block.component, block.scope, block.rule, block.at, block.evidence
             ));
         }

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn only_causes_that_cost_something_have_a_line() {
+    fn only_causes_with_lost_gpu_time_have_a_line() {
         let infra = v1::Loss {
             queue_gpu_ms: 3_600_000,
             restart_gpu_ms: 0,

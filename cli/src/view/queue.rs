@@ -172,23 +172,23 @@ pub(super) fn listed(amounts: &Amounts) -> String {
 }
 
 fn limits_listed(limits: &Limits) -> String {
-    let mut words = Vec::new();
-    words.extend(limits.gpus.map(|gpus| format!("{gpus} GPUs")));
+    let mut texts = Vec::new();
+    texts.extend(limits.gpus.map(|gpus| format!("{gpus} GPUs")));
     let models = limits.gpus_by_model.iter();
-    words.extend(models.map(|(model, gpus)| format!("{gpus} {model}")));
-    words.extend(limits.cpus_milli.map(|milli| {
+    texts.extend(models.map(|(model, gpus)| format!("{gpus} {model}")));
+    texts.extend(limits.cpus_milli.map(|milli| {
         let cpus = crate::parse::CpuCount {
             milli: u32::try_from(milli).unwrap_or(u32::MAX),
         };
         format!("{cpus} CPUs")
     }));
-    words.extend(
+    texts.extend(
         limits
             .memory_mib
             .map(|mib| crate::parse::HumanSize { mib }.to_string()),
     );
-    if words.is_empty() {
+    if texts.is_empty() {
         return "no limit".to_owned();
     }
-    words.join(", ")
+    texts.join(", ")
 }

@@ -57,7 +57,7 @@ fn help_and_version_succeed_on_stdout() {
 }
 
 #[test]
-fn a_word_in_the_wrong_place_is_answered_with_the_right_one() {
+fn a_misplaced_argument_is_answered_with_the_right_command_line() {
     let cases: [(&[&str], &str); 4] = [
         (&["submit", "--", "x"], "tip: there is muster job submit"),
         (&["job", "submit", "w.yaml"], "muster job submit -f w.yaml"),
@@ -132,7 +132,7 @@ fn a_gpu_check_without_a_driver_reports_that_it_cannot_run() {
 }
 
 #[test]
-fn a_missing_reason_is_named() {
+fn a_block_without_a_reason_is_refused() {
     let text = stderr(&run(&["block-host", "node01"]));
     assert!(text.contains("--reason <TEXT>"), "{text}");
 }
@@ -146,7 +146,7 @@ fn a_broken_rule_names_its_flag() {
 }
 
 #[test]
-fn an_absent_cluster_is_named_with_the_way_out() {
+fn an_unreachable_cluster_is_reported_with_its_address_and_the_option_to_change_it() {
     let address = nowhere();
     let cases: [&[&str]; 8] = [
         &["job", "submit", "--", "true"],

@@ -331,7 +331,7 @@ fn settings_in_the_documents_and_examples_are_in_order() {
 }
 
 #[test]
-fn a_flag_counts_before_a_variable_before_the_file_before_the_default() {
+fn flags_override_variables_which_override_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scheduler.toml");
     fs::write(&file, "[raft]\nheartbeat_ms = 9001\n").unwrap();

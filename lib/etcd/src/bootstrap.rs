@@ -20,7 +20,7 @@ use crate::records::{self, Bootstrap, FORMAT};
 use crate::txn;
 
 /// Polling interval.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Parameters of a replica that bootstraps a cluster with others.
 #[derive(Clone, Debug)]
@@ -134,7 +134,7 @@ pub async fn bootstrap(
                 }
                 (seen, last) = (found, None);
                 backoff.reset();
-                LOOK_EVERY
+                POLL_INTERVAL
             }
             Err(error) => {
                 failure_log.record_failure(&error);

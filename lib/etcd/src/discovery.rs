@@ -14,7 +14,7 @@ use crate::keys::Keys;
 use crate::records::{self, Leader, Replica};
 
 /// Interval of re-reading without a reported change: a watch may be dead without an error.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Pause after a change, to combine several.
 const SETTLE: Duration = Duration::from_millis(50);
 /// Pause after a watch that ended: one that etcd denies ends at once, repeatedly.
@@ -130,7 +130,7 @@ async fn changed(etcd: &mut Etcd, keys: &Keys, after: i64) -> Result<Duration, E
             }
         }
     };
-    let change = timeout(LOOK_EVERY, change).await;
+    let change = timeout(POLL_INTERVAL, change).await;
     let Some(pause) = change.unwrap_or(Some(SETTLE)) else {
         etcd.next_endpoint();
         return Ok(ENDED_PAUSE);

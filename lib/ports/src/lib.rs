@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn drawn_addresses_differ() {
+    fn reserved_addresses_are_distinct() {
         let reserved = ReservedAddresses::draw(20).unwrap();
         let different: BTreeSet<_> = reserved.addresses().iter().collect();
         assert_eq!(different.len(), 20);

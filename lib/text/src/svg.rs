@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_lie_at_round_values() {
+    fn ticks_are_at_round_values() {
         let ticks: Vec<String> = Axis::linear("", 129.4)
             .ticks
             .into_iter()

@@ -46,4 +46,4 @@ pub use settings::{TlsSettings, is_loopback};
 pub use signing::{Authority, SigningRequest, signing_request};
 pub use token::Token;
 pub use validity::Validity;
-pub use watched::FILES_LOOKED_AT_EVERY;
+pub use watched::FILE_CHECK_INTERVAL;

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 /// Polling interval of the files: a renewed file is in use after it.
-pub const FILES_LOOKED_AT_EVERY: Duration = Duration::from_secs(2);
+pub const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Files that are read together.
 pub(crate) trait Files: Debug + Send + Sync + 'static {
@@ -100,7 +100,7 @@ impl<F: Files> Watched<F> {
         tokio::spawn(async move {
             let mut failed = None;
             loop {
-                tokio::time::sleep(FILES_LOOKED_AT_EVERY).await;
+                tokio::time::sleep(FILE_CHECK_INTERVAL).await;
                 let Some(watched) = watched.upgrade() else {
                     return;
                 };

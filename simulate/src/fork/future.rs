@@ -21,7 +21,7 @@ use crate::fork::record::{Placed, Record, Stop, gpus_of};
 use crate::fork::timeline::Timeline;
 use crate::fork::{Change, Effects, Fork, ForkError, ForkSettings, reports};
 use crate::world::SimulateError;
-use crate::world::engine::{Engine, News};
+use crate::world::engine::{Engine, PendingEvents};
 
 /// Sums over the whole future.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(super) struct Future {
 }
 
 impl Environment for Future {
-    type Observer = News;
+    type Observer = PendingEvents;
     type Error = SimulateError;
 
     const REACTS_TO_EACH_STEP: bool = false;
@@ -86,7 +86,7 @@ impl Environment for Future {
 
 impl Future {
     pub(super) fn new(fork: &Fork, settings: ForkSettings) -> Self {
-        let engine = Engine::at(fork.state.clone(), fork.now, News::default());
+        let engine = Engine::at(fork.state.clone(), fork.now, PendingEvents::default());
         let estimator = settings.estimator;
         let live = fork.state.jobs.values().filter(|job| is_live(job));
         let records = live.map(|job| {
@@ -160,12 +160,12 @@ impl Future {
     /// Simulates the next instant; false if nothing more can happen before the horizon.
     pub(super) fn step(&mut self) -> Result<bool, SimulateError> {
         let Some(now) = self.next_instant().filter(|at| *at < self.ends) else {
-            self.pass_to(self.ends);
+            self.advance_to(self.ends);
             self.timeline.end(self.passed_ms());
             self.explain();
             return Ok(false);
         };
-        self.pass_to(now);
+        self.advance_to(now);
         while let Some(happening) = self.agenda.due(now) {
             self.happen(happening)?;
             self.follow()?;
@@ -189,7 +189,7 @@ impl Future {
     }
 
     /// Advances time over a span without changes.
-    fn pass_to(&mut self, now: TimeMs) {
+    fn advance_to(&mut self, now: TimeMs) {
         let span_ms = u128::from(now.since(self.engine.now));
         let index = &self.engine.state.index;
         let tops = index.usage.iter().filter(|(name, _)| !name.contains('/'));

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_real_clusters_read_whole() {
+    fn all_hosts_of_the_published_clusters_are_read() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
         for (name, hosts, gpus) in [
             ("philly_cluster.csv", 552, 2_490),

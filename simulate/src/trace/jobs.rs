@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_real_trace_reads_whole() {
+    fn all_jobs_of_the_philly_trace_are_read() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../shared/data/traces/philly_jobs.csv.gz");
         if !path.exists() {

@@ -7,7 +7,7 @@ use muster_planner::{Blocker, Plan, is_idle};
 
 use crate::measure::{HeadRequest, JobEnd};
 use crate::world::SimulateError;
-use crate::world::engine::{Engine, News};
+use crate::world::engine::{Engine, PendingEvents};
 use crate::world::happening::Event;
 use crate::world::run::World;
 
@@ -15,7 +15,7 @@ use crate::world::run::World;
 const AUTHOR: &str = "simulator";
 
 impl Environment for World<'_> {
-    type Observer = News;
+    type Observer = PendingEvents;
     type Error = SimulateError;
 
     const REACTS_TO_EACH_STEP: bool = true;

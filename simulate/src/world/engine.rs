@@ -18,13 +18,13 @@ const CPUS_MILLI_DEFAULT: u32 = u32::MAX;
 /// Memory in MiB of a host if the source does not say.
 const MEMORY_MIB_DEFAULT: u64 = 1 << 40;
 /// The engine of a simulation, which collects its events.
-pub(crate) type Engine = muster_harness::Engine<News>;
+pub(crate) type Engine = muster_harness::Engine<PendingEvents>;
 
 /// Events not yet handled, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct News(VecDeque<EventKind>);
+pub(crate) struct PendingEvents(VecDeque<EventKind>);
 
-impl News {
+impl PendingEvents {
     pub(crate) fn pop(&mut self) -> Option<EventKind> {
         self.0.pop_front()
     }
@@ -34,7 +34,7 @@ impl News {
     }
 }
 
-impl Observe for News {
+impl Observe for PendingEvents {
     fn observe(&mut self, step: Step<'_>) {
         self.0.extend(step.events().map(|event| event.kind.clone()));
     }
@@ -42,7 +42,7 @@ impl Observe for News {
 
 /// A cluster with a leader and all its hosts at instant 0; host ids count from 1 in the cluster's order.
 pub(super) fn with_hosts(cluster: &Cluster) -> Result<Engine, EngineError> {
-    let mut engine = Engine::at(State::default(), TimeMs(0), News::default());
+    let mut engine = Engine::at(State::default(), TimeMs(0), PendingEvents::default());
     engine.carry_out(&Command::LeadershipStarted {
         replica: ReplicaId(1),
     })?;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use crate::fault::hash;
 
 /// Percentage of checks that find a fault without a sign (ByteDance: synthetic checks miss over 60).
-const CHECKS_FIND_PERCENT: u64 = 40;
+const CHECK_DETECTION_PERCENT: u64 = 40;
 
 /// Subject of a draw.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl FaultRandom {
             (*last, *count) = (check, *count + 1);
         }
         let count = *count;
-        self.draw(Question::Check, &[fault as u64, count]) % 100 < CHECKS_FIND_PERCENT
+        self.draw(Question::Check, &[fault as u64, count]) % 100 < CHECK_DETECTION_PERCENT
     }
 }
 

@@ -25,7 +25,7 @@ fn unknown_statements_and_options() {
 }
 
 #[test]
-fn missing_and_wrong_values() {
+fn errors_name_missing_and_invalid_values() {
     let missing = complaint("submit");
     assert!(
         missing
@@ -45,7 +45,7 @@ fn missing_and_wrong_values() {
 }
 
 #[test]
-fn documents_and_blocks() {
+fn errors_in_documents_and_blocks_have_their_position() {
     let field = complaint("hosts 1\nqueues\n  queues:\n    a: {weigth: 2}");
     assert!(field.starts_with("line 4, column "), "{field}");
     assert!(field.contains("weigth"), "{field}");

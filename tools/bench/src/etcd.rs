@@ -23,7 +23,7 @@ const MEMBERS: usize = 3;
 /// Longest wait for the members to elect a leader.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two checks.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The used fields of `etcdserverpb.PutRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -158,7 +158,7 @@ async fn find_leader(clients: &[SocketAddr]) -> anyhow::Result<Channel> {
                 return Ok(channel);
             }
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
     bail!("etcd has no leader after {} s", TIMEOUT.as_secs());
 }

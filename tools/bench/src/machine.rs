@@ -19,7 +19,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Reads `/proc`.
-    pub(crate) fn look() -> anyhow::Result<Self> {
+    pub(crate) fn read() -> anyhow::Result<Self> {
         Ok(Self {
             processor: field("/proc/cpuinfo", "model name")?,
             cores: std::thread::available_parallelism()
@@ -33,7 +33,7 @@ impl Machine {
     }
 
     /// Records the load of the machine after everything was measured.
-    pub(crate) fn look_again(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn record_final_load(&mut self) -> anyhow::Result<()> {
         self.load_after = load()?;
         Ok(())
     }

@@ -55,7 +55,7 @@ fn main() -> anyhow::Result<ExitCode> {
 /// Measures one figure after another; one that fails does not prevent the others.
 async fn measure(options: &Options) -> anyhow::Result<Report> {
     let bench = Bench::new(options)?;
-    let mut report = Report::new(Machine::look()?, options.quick);
+    let mut report = Report::new(Machine::read()?, options.quick);
     for figure in options.figures() {
         bench.progress(&format!("== {figure}"));
         match figures::measure(figure, &bench).await {

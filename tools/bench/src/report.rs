@@ -32,7 +32,7 @@ impl Report {
 
     /// Completes the report.
     pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
-        self.machine.look_again()
+        self.machine.record_final_load()
     }
 
     /// The report for a terminal.

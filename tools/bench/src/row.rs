@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_rounded_and_grouped() {
         let shown = [0.0, 0.126, 12.34, 412.6, 1_234_567.0].map(|value| Short(value).to_string());
         assert_eq!(shown, ["0", "0.13", "12.3", "413", "1,234,567"]);
     }

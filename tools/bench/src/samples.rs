@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_leaves_out_empty_steps() {
+    fn a_histogram_leaves_out_empty_buckets() {
         let samples: Samples = [410.0, 420.0, 730.0].into_iter().collect();
         assert_eq!(samples.histogram(100.0), "400-500: 2, 700-800: 1");
     }

@@ -19,7 +19,7 @@ use crate::{cpu, specs};
 /// Longest wait for a cluster to start, or for a replica to catch up.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Pause between two checks of the cluster.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Log entries that a caught-up replica may be behind: some are in flight under load.
 const LAG_ENTRIES_MAX: u64 = 256;
 /// Replicas of every measured cluster.
@@ -100,7 +100,7 @@ impl Testbed {
             .await
             .with_context(|| format!("reaching the cluster in {}", cluster.folder().display()))?;
         let testbed = Self { cluster, client };
-        testbed.await_in_step().await?;
+        testbed.await_caught_up().await?;
         let workers = u32::try_from(shape.workers)?;
         testbed
             .await_status("all workers", |status| {
@@ -178,7 +178,7 @@ impl Testbed {
     }
 
     /// Restarts a dead replica.
-    pub(crate) fn revive(&mut self, index: usize) -> anyhow::Result<()> {
+    pub(crate) fn restart(&mut self, index: usize) -> anyhow::Result<()> {
         Ok(self.cluster.start_replica(index)?)
     }
 
@@ -200,19 +200,19 @@ impl Testbed {
                     TIMEOUT.as_secs()
                 );
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Waits until every replica has caught up with the leader.
-    pub(crate) async fn await_in_step(&self) -> anyhow::Result<()> {
+    pub(crate) async fn await_caught_up(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             // Only the leader knows the progress of the others.
             let leader = self.leader().await?;
             let client = self.client_of(leader).await?;
             let status = client.status(v1::Consistency::Stale).await?;
-            if is_in_step(&status) {
+            if is_caught_up(&status) {
                 return Ok(());
             }
             ensure!(
@@ -221,7 +221,7 @@ impl Testbed {
                 TIMEOUT.as_secs(),
                 status.replicas
             );
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -260,7 +260,7 @@ impl Testbed {
     }
 }
 
-fn is_in_step(status: &v1::GetStatusResponse) -> bool {
+fn is_caught_up(status: &v1::GetStatusResponse) -> bool {
     let others = status
         .replicas
         .iter()

@@ -116,4 +116,4 @@ pub const EXEC_OPEN_MAX: Duration = Duration::from_secs(2);
 /// may hold it open.
 pub const EXEC_DRAIN_MAX: Duration = Duration::from_millis(500);
 /// Timeout for the leader to close the call of an ended command.
-pub const EXEC_FAREWELL_MAX: Duration = Duration::from_secs(2);
+pub const EXEC_CLOSE_MAX: Duration = Duration::from_secs(2);

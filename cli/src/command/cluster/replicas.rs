@@ -19,7 +19,7 @@ use crate::output::{Format, Screen, note, render_document, render_rows};
 use crate::parse;
 
 /// Interval of checks of a replica that catches up.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest wait for a replica's version.
 const VERSION_DEADLINE: Duration = Duration::from_secs(1);
 /// Default limit of the time to catch up.
@@ -258,7 +258,7 @@ async fn catch_up(
             let lag = lag.map_or_else(String::new, |lag| format!(": {lag} log entries behind"));
             screen.progress(&format!("replica {id} is catching up{lag}"));
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 

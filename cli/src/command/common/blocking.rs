@@ -146,7 +146,7 @@ impl BlockOptions {
     ) -> Result<Exit, Failure> {
         self.check(terms)?;
         let mut impacts = Vec::new();
-        let mut taken = BlockedSoFar::default();
+        let mut blocked_so_far = BlockedSoFar::default();
         let is_forced = terms.host.is_some_and(|host| host.force);
         let mut failed = false;
         for target in targets {
@@ -158,7 +158,7 @@ impl BlockOptions {
                     let mut impact =
                         ImpactView::new(name, is_host, self.dry_run, begins_at_ms, answer);
                     if self.dry_run || begins_at_ms.is_some() {
-                        taken.evaluate(&mut impact, is_forced);
+                        blocked_so_far.evaluate(&mut impact, is_forced);
                     }
                     impacts.push(impact);
                 }
@@ -299,8 +299,8 @@ mod tests {
     }
 
     /// Deadline of the request, and time for tasks to leave.
-    fn spans(words: &str) -> (Duration, Option<Duration>) {
-        let line = Line::try_parse_from(words.split_whitespace()).unwrap();
+    fn spans(line: &str) -> (Duration, Option<Duration>) {
+        let line = Line::try_parse_from(line.split_whitespace()).unwrap();
         let Verb::Block { drain } = line.verb;
         (line.options.deadline(), drain.grace())
     }
@@ -308,17 +308,17 @@ mod tests {
     #[test]
     fn the_deadline_of_a_request_is_not_the_time_that_tasks_get_to_leave() {
         let secs = Duration::from_secs;
-        let usual = spans("muster block").0;
+        let default_deadline = spans("muster block").0;
         let default = Some(DRAIN_DEADLINE_DEFAULT);
         assert_eq!(
             spans("muster --deadline 20s block --drain"),
             (secs(20), default)
         );
-        for words in ["--deadline 40s", "--grace 40s"] {
-            let of_tasks = spans(&format!("muster block --drain {words}"));
-            assert_eq!(of_tasks, (usual, Some(secs(40))), "{words}");
-            let of_both = spans(&format!("muster --deadline 20s block --drain {words}"));
-            assert_eq!(of_both, (secs(20), Some(secs(40))), "{words}");
+        for flags in ["--deadline 40s", "--grace 40s"] {
+            let of_tasks = spans(&format!("muster block --drain {flags}"));
+            assert_eq!(of_tasks, (default_deadline, Some(secs(40))), "{flags}");
+            let of_both = spans(&format!("muster --deadline 20s block --drain {flags}"));
+            assert_eq!(of_both, (secs(20), Some(secs(40))), "{flags}");
         }
     }
 }

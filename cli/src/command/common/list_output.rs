@@ -23,7 +23,7 @@ const REFRESH: Duration = Duration::from_secs(10);
 pub(crate) struct PhaseFilter {
     /// Only hosts or GPUs in this health phase; repeatable
     #[arg(long, value_enum)]
-    phase: Vec<PhaseWord>,
+    phase: Vec<PhaseName>,
     /// Only hosts or GPUs with a hold by a rule, such as no gangs
     #[arg(long)]
     pub(crate) restrictions: bool,
@@ -31,7 +31,7 @@ pub(crate) struct PhaseFilter {
 
 /// Health phase of a host or GPU, set by a rule or an admin.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum PhaseWord {
+enum PhaseName {
     /// In use
     Healthy,
     /// In use, and monitored
@@ -53,12 +53,12 @@ enum PhaseWord {
 impl PhaseFilter {
     /// API names of the phases.
     pub(crate) fn phases(&self) -> Vec<String> {
-        let phases = self.phase.iter().flat_map(|word| word.phases());
+        let phases = self.phase.iter().flat_map(|name| name.phases());
         phases.map(|phase| phase.name().to_owned()).collect()
     }
 }
 
-impl PhaseWord {
+impl PhaseName {
     const fn phases(self) -> &'static [Phase] {
         match self {
             Self::Healthy => &[Phase::Healthy],

@@ -120,7 +120,7 @@ impl Collector {
         });
         self.collection
             .add("client.json", Ok::<_, ClientError>(client));
-        let of_ourselves = self.collection.count();
+        let own_files = self.collection.count();
         let status = self.client.status(STALE).await;
         self.collection
             .add("status.json", status.clone().map(Status::from));
@@ -145,7 +145,7 @@ impl Collector {
             );
         }
         match status {
-            Err(error) if self.collection.count() == of_ourselves => Err(error),
+            Err(error) if self.collection.count() == own_files => Err(error),
             _ => Ok(()),
         }
     }

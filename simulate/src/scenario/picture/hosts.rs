@@ -82,7 +82,7 @@ impl HostPicture {
     pub(super) fn lines(&self) -> Vec<Line> {
         let mut lines = Vec::new();
         let name = format!("host {}", self.name);
-        if let Some(text) = self.trouble() {
+        if let Some(text) = self.unusual_state() {
             let line = Line::new(SECTION, &name, format!("{name}: {text}"));
             lines.push(line.or_else(format!("{name}: ok")));
         }
@@ -98,7 +98,7 @@ impl HostPicture {
     }
 
     /// Unusual state of the host itself.
-    fn trouble(&self) -> Option<String> {
+    fn unusual_state(&self) -> Option<String> {
         let health = (self.health != "up").then(|| self.health.to_owned());
         let planned = { self.planned.as_ref() }.map(|reason| format!("to be blocked ({reason})"));
         all_of([health, self.block.as_deref().map(blocked), planned])
@@ -120,10 +120,10 @@ impl HostPicture {
         let runs: Vec<String> = runs.collect();
         let model = self.gpus.first().map_or("", |gpu| gpu.model.as_str());
         let kind = format!("{}x{model}", self.gpus.len());
-        let trouble = self
-            .trouble()
+        let unusual_state = self
+            .unusual_state()
             .map_or_else(String::new, |text| format!(" ({text})"));
-        format!("{} {kind}{trouble}: {}", self.name, runs.join(", "))
+        format!("{} {kind}{unusual_state}: {}", self.name, runs.join(", "))
     }
 }
 

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_drawn_together() {
+    fn consecutive_gpus_are_shown_as_a_range() {
         assert_eq!(gpu_ranges(&[0, 1, 2, 3, 6]), "0-3,6");
         assert_eq!(gpu_ranges(&[]), "");
     }

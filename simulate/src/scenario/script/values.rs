@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time() {
+    fn durations_are_parsed_into_milliseconds() {
         assert_eq!(duration("1h30m"), Ok(5_400_000));
         assert_eq!(duration("200ms"), Ok(200));
         assert_eq!(duration("2d1s"), Ok(172_801_000));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn targets() {
+    fn hosts_and_gpus_are_parsed_as_targets() {
         assert_eq!(target("n1"), Ok(Target::Host("n1".to_owned())));
         let gpu = GpuName {
             host: "n1".to_owned(),

@@ -37,7 +37,9 @@ pub(crate) fn split(line: &str, number: u32) -> Result<Vec<Word>, ScriptError> {
             break;
         }
         let mut reading = Reading::default();
-        while let Some((letter, column)) = rest.next_if(|(letter, _)| reading.goes_on(*letter)) {
+        while let Some((letter, column)) =
+            rest.next_if(|(letter, _)| reading.continues_with(*letter))
+        {
             reading.take(letter, column);
         }
         if let Some(column) = reading.quote_column.filter(|_| reading.quoted) {
@@ -64,7 +66,7 @@ struct Reading {
 }
 
 impl Reading {
-    const fn goes_on(&self, letter: char) -> bool {
+    const fn continues_with(&self, letter: char) -> bool {
         self.quoted || !letter.is_whitespace()
     }
 

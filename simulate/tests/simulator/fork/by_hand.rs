@@ -143,7 +143,7 @@ fn a_drained_hosts_jobs_find_room_elsewhere_or_wait() {
 }
 
 #[test]
-fn usual_times_are_learnt() {
+fn run_times_are_estimated_from_earlier_runs() {
     let mut cluster = Cluster::with_hosts(1, 8);
     let earlier = run(&mut cluster, gang("nightly", 1, 8));
     cluster.wait(120_000);

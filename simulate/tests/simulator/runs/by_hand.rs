@@ -144,7 +144,7 @@ fn jobs_that_fit_nowhere_are_listed_and_delay_no_other() {
 }
 
 #[test]
-fn packing_counts_what_finds_a_place() {
+fn packing_counts_the_jobs_that_could_be_placed() {
     let settings = Settings {
         packing: true,
         ..Settings::default()

@@ -59,7 +59,7 @@ fn overlapping_outages_of_a_host_are_one() {
 }
 
 #[test]
-fn a_job_that_ends_in_the_moment_of_the_fault_has_ended() {
+fn a_job_that_ends_at_the_moment_of_a_fault_counts_as_ended() {
     let outages = [outage("n1", 20, 30)];
     let scenario = scenario(vec![job("gang", 0, 20, 2)], &outages, every(10));
     let outcome = run(&scenario, Policy::Fifo);

@@ -99,7 +99,7 @@ fn attribution_blocks_parts_whose_faults_no_rule_finds() {
 }
 
 #[test]
-fn a_rule_that_is_wrong_about_most_hosts_takes_out_no_more_than_its_budget() {
+fn a_rule_with_false_alarms_blocks_no_more_hosts_than_its_budget() {
     let alarm_ms = 2 * HOUR_S * 1_000..20 * HOUR_S * 1_000;
     let scenario = scenario_with(DBE, HealthFeatures::Lemons).with_false_alarm(60, alarm_ms);
     let outcome = run(&scenario, Policy::Fifo);
@@ -123,7 +123,7 @@ fn the_same_faults_give_the_same_run() {
 }
 
 #[test]
-fn work_that_saves_itself_leaves_what_a_rule_drains_and_loses_nothing() {
+fn work_with_checkpoints_leaves_a_rules_drain_without_loss() {
     let outcome = |checkpoints| {
         let settings = Settings {
             audit_every: Some(1),

@@ -143,7 +143,7 @@ fn hosts_of_one_gang_are_distinguished_by_its_tasks() {
 }
 
 #[test]
-fn a_quota_in_gpus_has_its_owner_wait_where_others_hold_pieces_of_every_host() {
+fn a_quota_in_gpus_does_not_protect_against_fragmentation_by_others() {
     // `a` may have 8 GPUs of 24 and uses none. The others, within their quotas of 12 and 4, hold three of
     // four GPUs of some hosts, one after the other, so that no two whole hosts are left.
     let mut jobs: Vec<TraceJob> = (0..5)
@@ -171,7 +171,7 @@ fn a_quota_in_gpus_has_its_owner_wait_where_others_hold_pieces_of_every_host() {
 }
 
 #[test]
-fn who_does_not_borrow_waits_beside_idle_hosts() {
+fn a_queue_that_does_not_borrow_waits_beside_idle_hosts() {
     let jobs = vec![
         in_queue("c", job("first", 0, 50, 1)),
         in_queue("c", job("second", 0, 50, 1)),
@@ -268,7 +268,7 @@ fn jobs_wait_in_the_queues_of_a_tree() {
 }
 
 #[test]
-fn a_fault_of_a_gpu_stops_only_who_has_it() {
+fn a_gpu_fault_stops_only_the_job_that_holds_the_gpu() {
     // The two tasks of 2 GPUs share the first host; the fault takes its GPU 0 for a while.
     let outages = [outage_of_gpu("n1", 0, 20, 40)];
     let jobs = vec![small("hit", 0, 30, 2), small("spared", 0, 30, 2)];

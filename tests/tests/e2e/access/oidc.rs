@@ -67,7 +67,7 @@ async fn users_of_an_identity_provider_have_the_rights_of_their_groups() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_right_to_enter_tasks_of_others_is_checked_at_every_replica() {
+async fn the_right_to_exec_in_tasks_of_others_is_checked_at_every_replica() {
     let provider = IdentityProvider::create();
     let oidc = provider.settings(&[("staff", "user"), ("ops", "admin")]);
     let cluster = SecuredCluster::start_with(&json!({"oidc": oidc})).await;

@@ -38,7 +38,7 @@ const ADMINS: &str = "SetQueue ConfigureQueues SetTopology SetHealthRules Transf
     TriggerSnapshot SaveSnapshot ReadAuditLog InjectFault SetLogLevel GetDebugInfo AddUser RemoveUser \
     RotateUserToken ListUsers AddJoinToken RevokeJoinToken ListJoinTokens";
 const WORKERS: &str = "Session WorkerService/Exec RenewCertificate";
-const ANYBODY: &str = "GetAuthorities Join";
+const UNAUTHENTICATED: &str = "GetAuthorities Join";
 const REPLICAS: &str = "ForwardWrites ForwardLogs ForwardProgress ForwardExec PushHeartbeats GetHeartbeats Call Append";
 
 /// Calls that are recorded in the audit log for any authenticated caller and any answer. Exec sessions are
@@ -79,7 +79,7 @@ fn needed(path: &str) -> Option<usize> {
     let found: Vec<usize> = (0..classes.len())
         .filter(|class| is_in(classes[*class]))
         .collect();
-    let others = [WORKERS, REPLICAS, ANYBODY].map(|names| usize::from(is_in(names)));
+    let others = [WORKERS, REPLICAS, UNAUTHENTICATED].map(|names| usize::from(is_in(names)));
     let others: usize = others.iter().sum();
     assert_eq!(found.len() + others, 1, "{path} is in one class");
     found.first().copied()
@@ -160,7 +160,7 @@ async fn every_call_requires_its_role() {
         })
         .await;
         for path in calls() {
-            if ANYBODY
+            if UNAUTHENTICATED
                 .split(' ')
                 .any(|name| path.ends_with(&format!("/{name}")))
             {
@@ -511,7 +511,7 @@ async fn a_removed_user_can_neither_read_output_nor_send_input() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_users_certificate_is_worth_the_role_that_its_name_has_here() {
+async fn a_user_certificate_grants_the_role_that_the_cluster_gives_its_name() {
     let cluster = SecuredCluster::start().await;
     cluster.cert(&["client", "carol"]).await;
     let carol = cluster.client_of(Some("carol"), None).await;

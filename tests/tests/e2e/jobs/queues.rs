@@ -96,7 +96,7 @@ async fn a_queue_tree_is_dry_run_applied_and_read_back() {
 }
 
 #[tokio::test]
-async fn a_bad_tree_is_refused_at_its_place_with_its_arithmetic() {
+async fn an_invalid_queue_tree_is_refused_with_its_position_and_the_amounts() {
     let cluster = Cluster::start(TWO_HOSTS).await;
     let client = cluster.client().await;
     hosts_joined(&client).await;

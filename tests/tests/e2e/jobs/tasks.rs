@@ -65,7 +65,7 @@ async fn a_task_that_ignores_sigterm_is_killed_whole_after_its_grace() {
 }
 
 #[tokio::test]
-async fn a_task_that_heeds_sigterm_ends_in_its_grace() {
+async fn a_task_that_handles_sigterm_ends_within_its_grace() {
     let cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     let mut spec = shell("trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.1; done");
@@ -80,7 +80,7 @@ async fn a_task_that_heeds_sigterm_ends_in_its_grace() {
 }
 
 #[tokio::test]
-async fn a_task_that_forks_away_is_found() {
+async fn daemons_of_a_task_are_killed_with_it() {
     let cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
     // Forks twice, leads a session of its own, ignores SIGTERM, and has an empty environment.
@@ -117,7 +117,7 @@ fn bytes_below(folder: &Path) -> u64 {
 }
 
 #[tokio::test]
-async fn a_task_that_prints_without_end_stays_bounded() {
+async fn endless_output_of_a_task_takes_bounded_disk_and_memory() {
     const SEGMENT_BYTES: u64 = 256 << 10;
     const SEGMENTS: u64 = 4;
     const MEMORY_MIB: u64 = 128;
@@ -176,7 +176,7 @@ async fn a_task_that_prints_without_end_stays_bounded() {
 }
 
 #[tokio::test]
-async fn a_task_that_fills_the_disk_of_its_host_hurts_only_that_host() {
+async fn a_task_that_fills_the_disk_of_its_host_affects_only_that_host() {
     if !is_root() {
         return skip("mounting a small file system needs root");
     }

@@ -20,7 +20,7 @@ fn noise(log: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_logs_more_for_a_while_and_then_as_before_by_itself() {
+async fn a_raised_log_level_expires_by_itself() {
     let cluster = Cluster::start(Shape::default()).await;
     let refused = cluster
         .muster(&["debug", "log-level", "--replica", "1", "h2=debug"])

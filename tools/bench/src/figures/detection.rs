@@ -64,7 +64,7 @@ async fn at_size(bench: &Bench, hosts: u32, silent: u32) -> anyhow::Result<Vec<R
     let mut next_victim = 0;
     for leader in [Leader::Lives, Leader::Dies] {
         sleep(SETTLE).await;
-        testbed.await_in_step().await?;
+        testbed.await_caught_up().await?;
         let victims = next_victim..next_victim + silent;
         next_victim += silent;
         let detected = trial(&mut testbed, &mut fleet, victims, leader).await?;
@@ -109,7 +109,7 @@ async fn trial(
         testbed.kill(index)?;
         testbed.await_end(index)?;
         let detected = watching.await??;
-        testbed.revive(index)?;
+        testbed.restart(index)?;
         return Ok(detected);
     }
     watching.await?

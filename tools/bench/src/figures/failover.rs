@@ -13,7 +13,7 @@ use crate::specs;
 use crate::testbed::{Shape, Testbed};
 
 /// Goal, in milliseconds.
-const WANTED: Goal = Goal::Percentiles {
+const GOAL: Goal = Goal::Percentiles {
     p50: 500.0,
     p99: 1_000.0,
 };
@@ -45,7 +45,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 async fn kills(bench: &Bench, testbed: &mut Testbed, conditions: &str) -> anyhow::Result<Row> {
     let mut times = Samples::default();
     for round in 1..=bench.pick(50, 5) {
-        testbed.await_in_step().await?;
+        testbed.await_caught_up().await?;
         let took = kill_leader(testbed).await?;
         times.push_ms(took);
         bench.progress(&format!(
@@ -62,14 +62,14 @@ async fn kills(bench: &Bench, testbed: &mut Testbed, conditions: &str) -> anyhow
         ),
         unit: "ms",
         values: Values::percentiles(&times),
-        goal: Some(WANTED),
+        goal: Some(GOAL),
     })
 }
 
 /// Kills the leader while a client is connected to it, and starts it again.
 async fn kill_leader(testbed: &mut Testbed) -> anyhow::Result<Duration> {
     let leader = testbed.leader().await?;
-    let client = impatient_client(testbed).await?;
+    let client = client_with_short_deadlines(testbed).await?;
     client.submit_job(specs::single()).await?;
     let began = Instant::now();
     testbed.kill(leader)?;
@@ -77,12 +77,12 @@ async fn kill_leader(testbed: &mut Testbed) -> anyhow::Result<Duration> {
     client.submit_job(specs::single()).await?;
     let took = began.elapsed();
     testbed.await_end(leader)?;
-    testbed.revive(leader)?;
+    testbed.restart(leader)?;
     Ok(took)
 }
 
 /// A client with short tries, each safe to repeat under its request id.
-async fn impatient_client(testbed: &Testbed) -> anyhow::Result<Client> {
+async fn client_with_short_deadlines(testbed: &Testbed) -> anyhow::Result<Client> {
     let config = ClientConfig {
         per_try_deadline: Duration::from_millis(500),
         connect_deadline: Duration::from_millis(100),

@@ -87,11 +87,11 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 /// Processor time that each replica uses during an operation.
 async fn used_while(
     testbed: &Testbed,
-    something: impl Future<Output = ()>,
+    operation: impl Future<Output = ()>,
 ) -> anyhow::Result<Vec<Duration>> {
     let usage = || testbed.pids().into_iter().map(cpu::used_by);
     let before: Vec<Duration> = usage().collect::<anyhow::Result<_>>()?;
-    something.await;
+    operation.await;
     let after: Vec<Duration> = usage().collect::<anyhow::Result<_>>()?;
     let pairs = after.into_iter().zip(before);
     Ok(pairs.map(|(after, before)| after - before).collect())

@@ -62,7 +62,7 @@ async fn trials(
     let before = acknowledged.count();
     let mut clients = start_clients(testbed, acknowledged).await?;
     for trial in 0..trials {
-        testbed.await_in_step().await?;
+        testbed.await_caught_up().await?;
         sleep(PAUSE_STEP * (trial % PAUSES)).await;
         kill_after_answer(testbed, acknowledged, victims).await?;
         bench.progress(&format!(
@@ -74,7 +74,7 @@ async fn trials(
     }
     clients.abort_all();
     while clients.join_next().await.is_some() {}
-    testbed.await_in_step().await?;
+    testbed.await_caught_up().await?;
     let known = all_jobs(testbed.client()).await?;
     let missing = acknowledged.missing_in(&known);
     Ok(Row {
@@ -113,7 +113,7 @@ async fn kill_after_answer(
         testbed.await_end(*index)?;
     }
     for index in &dead {
-        testbed.revive(*index)?;
+        testbed.restart(*index)?;
     }
     Ok(())
 }

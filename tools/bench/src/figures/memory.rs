@@ -24,7 +24,7 @@ const FLEET: FleetShape = FleetShape {
     connections: 1,
 };
 const TIMEOUT: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Timeout of one try against a replica that is not up yet.
 const TRY: Duration = Duration::from_millis(500);
 
@@ -37,7 +37,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let jobs = bench.pick(100_000, 5_000);
     bench.progress(&format!("   loading {jobs} jobs"));
     testbed.load_jobs(jobs, specs::single()).await?;
-    testbed.await_in_step().await?;
+    testbed.await_caught_up().await?;
     let after = memory(&testbed)?;
     let grown: Samples = after
         .iter()
@@ -88,7 +88,7 @@ async fn restarts(
 ) -> anyhow::Result<Row> {
     let mut times = Samples::default();
     for _ in 0..bench.pick(5, 1) {
-        testbed.await_in_step().await?;
+        testbed.await_caught_up().await?;
         let took = if whole_group {
             restart_group(testbed).await?
         } else {
@@ -117,7 +117,7 @@ async fn restart_follower(testbed: &mut Testbed) -> anyhow::Result<Duration> {
     let newest = testbed.client().submit_job(specs::single()).await?.revision;
     let client = testbed.client_of(follower).await?;
     let began = Instant::now();
-    testbed.revive(follower)?;
+    testbed.restart(follower)?;
     timeout(TIMEOUT, await_revision(&client, newest)).await?;
     Ok(began.elapsed())
 }
@@ -131,7 +131,7 @@ async fn await_revision(client: &Client, wanted: Revision) {
         {
             return;
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -144,7 +144,7 @@ async fn restart_group(testbed: &mut Testbed) -> anyhow::Result<Duration> {
     }
     let began = Instant::now();
     for index in 0..REPLICAS {
-        testbed.revive(index)?;
+        testbed.restart(index)?;
     }
     testbed.client().submit_job(specs::single()).await?;
     Ok(began.elapsed())

@@ -21,9 +21,9 @@ const HOSTS_QUICK: u32 = 500;
 const GPUS_PER_HOST: u32 = 8;
 const CONNECTIONS: usize = 16;
 /// Goal for single-GPU placements per second.
-const SINGLES_WANTED: f64 = 20_000.0;
+const SINGLES_GOAL: f64 = 20_000.0;
 /// Goal for placements of 8-GPU gangs per second.
-const GANGS_WANTED: f64 = 2_000.0;
+const GANGS_GOAL: f64 = 2_000.0;
 const TIMEOUT: Duration = Duration::from_secs(120);
 const IN_FLIGHT: usize = 256;
 
@@ -80,7 +80,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     rows.push(cluster.row(
         "single-GPU tasks placed",
         &conditions,
-        SINGLES_WANTED,
+        SINGLES_GOAL,
         &series,
     ));
 
@@ -88,15 +88,15 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         (
             "single-GPU jobs placed",
             singles(gpus - u64::from(GPUS_PER_HOST)),
-            SINGLES_WANTED,
+            SINGLES_GOAL,
         ),
         (
             "8-GPU gangs placed (8 tasks each)",
             gangs(gang_jobs),
-            GANGS_WANTED,
+            GANGS_GOAL,
         ),
     ];
-    for (what, wave, wanted) in kinds {
+    for (what, wave, goal) in kinds {
         let (mut queued, mut streamed) = (Series::default(), Series::default());
         for _ in 0..runs {
             bench.progress(&format!("   {what}: {} jobs, queued", wave.jobs));
@@ -111,12 +111,12 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
             "{} jobs wait already; from the moment they may go",
             wave.jobs
         );
-        rows.push(cluster.row(what, &conditions, wanted, &queued));
+        rows.push(cluster.row(what, &conditions, goal, &queued));
         let conditions = format!(
             "{} jobs submitted one by one, {IN_FLIGHT} in flight; from the first submit",
             wave.jobs
         );
-        rows.push(cluster.row(what, &conditions, wanted, &streamed));
+        rows.push(cluster.row(what, &conditions, goal, &streamed));
     }
     cluster.testbed.stop()?;
     Ok(rows)
@@ -193,18 +193,18 @@ impl MeasuredCluster {
 
     /// Ends every task and waits until every GPU is free.
     async fn empty(&self) -> anyhow::Result<()> {
-        self.fleet.set_life(TaskBehavior::End);
+        self.fleet.set_task_behavior(TaskBehavior::End);
         self.testbed
             .await_status("an empty cluster", |status| {
                 status.gpus.is_some_and(|gpus| gpus.held == 0)
                     && status.jobs.is_some_and(|jobs| jobs.queued == 0)
             })
             .await?;
-        self.fleet.set_life(TaskBehavior::Run);
+        self.fleet.set_task_behavior(TaskBehavior::Run);
         Ok(())
     }
 
-    fn row(&self, what: &str, conditions: &str, wanted: f64, series: &Series) -> Row {
+    fn row(&self, what: &str, conditions: &str, goal: f64, series: &Series) -> Row {
         Row {
             what: what.to_owned(),
             conditions: format!(
@@ -215,7 +215,7 @@ impl MeasuredCluster {
             ),
             unit: "1/s",
             values: Values::runs(&series.rates),
-            goal: Some(Goal::AtLeast(wanted)),
+            goal: Some(Goal::AtLeast(goal)),
         }
     }
 }
@@ -244,8 +244,8 @@ impl<'a> StopWatch<'a> {
     /// Waits for `tasks` tasks, which are `placements` placements.
     async fn stop(self, tasks: u64, placements: u64, series: &mut Series) -> anyhow::Result<()> {
         const MICROS: f64 = 1e6;
-        let wanted = self.assigned + tasks;
-        let ended = self.cluster.fleet.await_assigned(wanted, TIMEOUT).await?;
+        let assigned = self.assigned + tasks;
+        let ended = self.cluster.fleet.await_assigned(assigned, TIMEOUT).await?;
         let cpu = crate::cpu::used_by(self.leader)? - self.cpu;
         let placements = placements as f64;
         let took = ended.duration_since(self.began);

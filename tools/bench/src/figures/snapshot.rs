@@ -26,7 +26,7 @@ const GOAL_MS: f64 = 20.0;
 /// Commands per proposal while jobs are loaded.
 const BATCH: u64 = 512;
 const TIMEOUT: Duration = Duration::from_secs(60);
-const REST: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// A replica with jobs and a prober.
 struct Probed {
@@ -88,7 +88,7 @@ impl Probed {
             took.push_ms(duration);
             let until = Instant::now() + duration;
             quiet.push_ms(self.probe(|_| Instant::now() >= until).await?);
-            sleep(REST).await;
+            sleep(PAUSE).await;
         }
         let conditions = format!(
             "{jobs} jobs, one replica, real files; longest of all answers to single proposals meanwhile; {} \

@@ -18,22 +18,22 @@ use crate::{clock, specs};
 const HOSTS: usize = 8;
 const GPUS_PER_HOST: u32 = 8;
 /// Goal from the acknowledgement to the first instruction, in milliseconds.
-const START_WANTED: Goal = Goal::Percentiles {
+const START_GOAL: Goal = Goal::Percentiles {
     p50: 10.0,
     p99: 30.0,
 };
 /// Goal from the submit of the gang until all its tasks run, in milliseconds.
-const GANG_WANTED: Goal = Goal::AtMost(90.0);
+const GANG_GOAL: Goal = Goal::AtMost(90.0);
 /// Goal from the allocation of the gang until all its tasks run, in milliseconds: up to the maximum of a
 /// thousand.
-const ASSEMBLY_WANTED: Goal = Goal::Percentiles {
+const ASSEMBLY_GOAL: Goal = Goal::Percentiles {
     p50: 500.0,
     p99: 1_000.0,
 };
 const TIMEOUT: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Pause between two samples, so that each finds the cluster idle.
-const REST: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let shape = Shape {
@@ -64,7 +64,7 @@ async fn single(bench: &Bench, testbed: &Testbed, folder: &Path) -> anyhow::Resu
         timeout(TIMEOUT, testbed.client().wait_job(submitted.job))
             .await
             .context("a task did not end")??;
-        sleep(REST).await;
+        sleep(PAUSE).await;
     }
     Ok(Row {
         what: "acknowledgement of a submit to the first instruction of its task".to_owned(),
@@ -74,7 +74,7 @@ async fn single(bench: &Bench, testbed: &Testbed, folder: &Path) -> anyhow::Resu
         ),
         unit: "ms",
         values: Values::percentiles(&times),
-        goal: Some(START_WANTED),
+        goal: Some(START_GOAL),
     })
 }
 
@@ -88,7 +88,7 @@ async fn stamp(path: &Path) -> anyhow::Result<Duration> {
             return Ok(Duration::from_secs_f64(seconds));
         }
         ensure!(Instant::now() < deadline, "a task did not start");
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -115,7 +115,7 @@ async fn gang(bench: &Bench, testbed: &Testbed, tasks: u32, gpus: u32) -> anyhow
         timeout(TIMEOUT, testbed.client().wait_job(submitted.job))
             .await
             .context("a gang did not end")??;
-        sleep(REST).await;
+        sleep(PAUSE).await;
     }
     let conditions = format!(
         "{HOSTS} real workers x {GPUS_PER_HOST} GPUs beside 3 replicas on this machine, no member begins before all \
@@ -134,12 +134,12 @@ async fn gang(bench: &Bench, testbed: &Testbed, tasks: u32, gpus: u32) -> anyhow
         row(
             "submit to all tasks running, seen by a watching client",
             &times,
-            GANG_WANTED,
+            GANG_GOAL,
         ),
         row(
             "allocation to all tasks running, by the log's stamps",
             &assemblies,
-            ASSEMBLY_WANTED,
+            ASSEMBLY_GOAL,
         ),
     ])
 }

@@ -90,7 +90,11 @@ impl SimulatedHost {
     }
 
     /// Takes over the desired state; returns the number of new tasks.
-    pub(super) fn obey(&mut self, desired: v1::DesiredState, life: TaskBehavior) -> u64 {
+    pub(super) fn apply_desired_state(
+        &mut self,
+        desired: v1::DesiredState,
+        behavior: TaskBehavior,
+    ) -> u64 {
         self.desired_revision = desired.revision;
         let mut kept = BTreeMap::new();
         let mut new = 0;
@@ -107,7 +111,7 @@ impl SimulatedHost {
             let mut held = known.unwrap_or_else(|| HostedTask {
                 unit: task.unit,
                 epoch: task.epoch,
-                phase: first_phase(life),
+                phase: first_phase(behavior),
             });
             if task.stop.is_some() && !matches!(held.phase, Phase::Exited(_)) {
                 held.phase = exited(EXIT_TERMINATED);
@@ -200,8 +204,8 @@ impl SimulatedHost {
     }
 }
 
-fn first_phase(life: TaskBehavior) -> Phase {
-    match life {
+fn first_phase(behavior: TaskBehavior) -> Phase {
+    match behavior {
         TaskBehavior::Run => Phase::Running(Plain {}),
         TaskBehavior::End => exited(0),
     }

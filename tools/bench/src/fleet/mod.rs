@@ -19,7 +19,7 @@ use crate::fleet::links::Links;
 use crate::fleet::session::Session;
 
 /// Pause between two checks of the counters.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Time over which the workers' first connections are spread, for every thousand of them.
 const JOIN_SPREAD_PER_THOUSAND: Duration = Duration::from_millis(200);
 
@@ -44,7 +44,7 @@ pub(crate) struct SilentWorker {
     pub(crate) since: Instant,
 }
 
-/// Fate of the tasks.
+/// Behavior of the tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskBehavior {
     /// They run until they are stopped.
@@ -77,7 +77,7 @@ struct Counters {
 /// Running workers; they fall silent when this is dropped.
 pub(crate) struct Fleet {
     counters: Arc<Counters>,
-    life: watch::Sender<TaskBehavior>,
+    behavior: watch::Sender<TaskBehavior>,
     orders: Vec<mpsc::Sender<Order>>,
     acknowledged: mpsc::Receiver<Duration>,
     silent: mpsc::Receiver<SilentWorker>,
@@ -89,7 +89,7 @@ impl Fleet {
     pub(crate) fn start(shape: FleetShape, addresses: &[String]) -> anyhow::Result<Self> {
         let counters = Arc::new(Counters::default());
         let links = Arc::new(Links::new(addresses, shape.connections)?);
-        let (life, _) = watch::channel(TaskBehavior::Run);
+        let (behavior, _) = watch::channel(TaskBehavior::Run);
         let spread = JOIN_SPREAD_PER_THOUSAND * shape.hosts / 1_000;
         let (acknowledge, acknowledged) = mpsc::channel(REPORTS_MAX);
         let (fall_silent, silent) = mpsc::channel(REPORTS_MAX);
@@ -102,7 +102,7 @@ impl Fleet {
                 host: SimulatedHost::new(number, shape.gpus_per_host),
                 links: Arc::clone(&links),
                 counters: Arc::clone(&counters),
-                life: life.subscribe(),
+                behavior: behavior.subscribe(),
                 orders: ordered,
                 acknowledged: acknowledge.clone(),
                 silent: fall_silent.clone(),
@@ -112,7 +112,7 @@ impl Fleet {
         }
         Ok(Self {
             counters,
-            life,
+            behavior,
             orders,
             acknowledged,
             silent,
@@ -157,9 +157,9 @@ impl Fleet {
             .context("no worker is left")
     }
 
-    /// Sets the fate of tasks from now on.
-    pub(crate) fn set_life(&self, life: TaskBehavior) {
-        self.life.send_replace(life);
+    /// Sets the behavior of tasks from now on.
+    pub(crate) fn set_task_behavior(&self, behavior: TaskBehavior) {
+        self.behavior.send_replace(behavior);
     }
 
     /// Tasks that workers were given so far, every attempt counted once.
@@ -181,7 +181,7 @@ impl Fleet {
         wait_max: Duration,
     ) -> anyhow::Result<()> {
         let read = || self.counters.welcomed.load(Ordering::Relaxed);
-        self.reach("welcomed workers", u64::from(hosts), wait_max, read)
+        self.await_count("welcomed workers", u64::from(hosts), wait_max, read)
             .await?;
         Ok(())
     }
@@ -192,11 +192,11 @@ impl Fleet {
         tasks: u64,
         wait_max: Duration,
     ) -> anyhow::Result<Instant> {
-        self.reach("assigned tasks", tasks, wait_max, || self.assigned())
+        self.await_count("assigned tasks", tasks, wait_max, || self.assigned())
             .await
     }
 
-    async fn reach(
+    async fn await_count(
         &self,
         what: &str,
         wanted: u64,
@@ -213,7 +213,7 @@ impl Fleet {
                 let refused = self.counters.refused.load(Ordering::Relaxed);
                 bail!("{count} of {wanted} {what} ({refused} workers refused) after {wait_max:?}");
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }

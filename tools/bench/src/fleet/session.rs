@@ -29,12 +29,12 @@ pub(super) struct Session {
     pub(super) host: SimulatedHost,
     pub(super) links: Arc<Links>,
     pub(super) counters: Arc<Counters>,
-    pub(super) life: watch::Receiver<TaskBehavior>,
+    pub(super) behavior: watch::Receiver<TaskBehavior>,
     /// Orders to the worker.
     pub(super) orders: mpsc::Receiver<Order>,
     /// Receives the time until a finding was acknowledged.
     pub(super) acknowledged: mpsc::Sender<Duration>,
-    /// Receives the worker's fall into silence.
+    /// Receives the worker when it has fallen silent.
     pub(super) silent: mpsc::Sender<SilentWorker>,
     /// Phase of its heartbeats within a period, from 0 to 1.
     pub(super) phase: f64,
@@ -48,7 +48,7 @@ struct Stream {
     /// Time of the last heartbeat; the stream's start before the first one.
     last_heartbeat: Instant,
     /// Heartbeat period, as given in the welcome.
-    usual: Duration,
+    default_period: Duration,
     /// `None` before the worker is welcomed.
     heartbeats: Option<Interval>,
 }
@@ -80,7 +80,7 @@ impl Session {
             sequence: 0,
             acknowledged: 0,
             last_heartbeat: Instant::now(),
-            usual: Duration::ZERO,
+            default_period: Duration::ZERO,
             heartbeats: None,
         };
         stream.send(ToLeader::Hello(self.host.hello())).await;
@@ -92,7 +92,7 @@ impl Session {
             tokio::select! {
                 message = incoming.message() => {
                     let Some(message) = message? else { return Ok(()) };
-                    if self.take(message, &mut stream).await.is_break() {
+                    if self.handle(message, &mut stream).await.is_break() {
                         return Ok(());
                     }
                 }
@@ -105,11 +105,11 @@ impl Session {
                     // The stream stays open: a host without power closes nothing.
                     Order::FallSilent => return self.fall_silent(&stream).await,
                 },
-                changed = self.life.changed() => {
+                changed = self.behavior.changed() => {
                     if changed.is_err() {
                         return Ok(());
                     }
-                    if *self.life.borrow_and_update() == TaskBehavior::End {
+                    if *self.behavior.borrow_and_update() == TaskBehavior::End {
                         self.host.end_tasks();
                         stream.heartbeat(self, true).await;
                     }
@@ -129,7 +129,7 @@ impl Session {
         std::future::pending().await
     }
 
-    async fn take(&mut self, message: v1::LeaderMessage, stream: &mut Stream) -> ControlFlow<()> {
+    async fn handle(&mut self, message: v1::LeaderMessage, stream: &mut Stream) -> ControlFlow<()> {
         match message.kind {
             Some(FromLeader::Welcome(welcome)) => {
                 self.host.leader = welcome.leadership_epoch;
@@ -137,8 +137,11 @@ impl Session {
                 let period = welcome
                     .timings
                     .map_or(1, |timings| timings.heartbeat_ms.max(1));
-                stream.usual = Duration::from_millis(period);
-                stream.begin_heartbeats(stream.usual.mul_f64(self.phase), stream.usual);
+                stream.default_period = Duration::from_millis(period);
+                stream.begin_heartbeats(
+                    stream.default_period.mul_f64(self.phase),
+                    stream.default_period,
+                );
                 stream.heartbeat(self, true).await;
             }
             Some(FromLeader::Desired(desired)) => {
@@ -146,8 +149,8 @@ impl Session {
                     // Closed: acknowledgements are no longer awaited.
                     let _closed = self.acknowledged.send(after).await;
                 }
-                let life = *self.life.borrow();
-                let new = self.host.obey(desired, life);
+                let behavior = *self.behavior.borrow();
+                let new = self.host.apply_desired_state(desired, behavior);
                 self.counters.assigned.fetch_add(new, Ordering::Relaxed);
                 stream.heartbeat(self, true).await;
             }
@@ -184,7 +187,7 @@ impl Stream {
 
     /// Sets the heartbeat period that the leader requests; if none, the one of the session's start.
     fn heartbeat_interval(&mut self, period_ms: Option<u64>) {
-        let period = period_ms.map_or(self.usual, Duration::from_millis);
+        let period = period_ms.map_or(self.default_period, Duration::from_millis);
         if self
             .heartbeats
             .as_ref()

@@ -11,7 +11,7 @@ use muster_monitor::health::{Sample, THIS_HOST};
 
 /// Heartbeats considered; the one with the shortest round trip counts. The error of a measurement is up to
 /// half of its round trip.
-const BEATS: usize = 3;
+const HEARTBEATS_MAX: usize = 3;
 /// Longer round trips are ignored: half of this is the limit of the rule.
 const ROUND_TRIP_MS_MAX: u64 = 1_000;
 /// The rule.
@@ -45,7 +45,7 @@ impl ClockOffset {
         }
         let then = leader.after(round_trip_ms / 2);
         let (ahead, behind) = (signed(here.since(then)), signed(then.since(here)));
-        if self.0.len() >= BEATS {
+        if self.0.len() >= HEARTBEATS_MAX {
             self.0.pop_front();
         }
         self.0.push_back(Measurement {

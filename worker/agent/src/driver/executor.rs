@@ -59,13 +59,13 @@ pub(crate) struct Executor {
 
 impl ExecutorHandle {
     pub(crate) async fn carry_out(&self, actions: Vec<Action>) -> Result<(), Error> {
-        self.hand_in(Work::Actions(actions)).await
+        self.enqueue(Work::Actions(actions)).await
     }
 
     /// Requests compaction of the journal.
     pub(crate) async fn compact(&self, records: Vec<JournalRecord>) -> Result<(), Error> {
         self.shared.wants_compaction.store(false, Ordering::Relaxed);
-        self.hand_in(Work::Compact(records)).await
+        self.enqueue(Work::Compact(records)).await
     }
 
     /// Whether the journal is long enough to be rewritten.
@@ -78,7 +78,7 @@ impl ExecutorHandle {
         self.shared.status_due.notified().await;
     }
 
-    async fn hand_in(&self, work: Work) -> Result<(), Error> {
+    async fn enqueue(&self, work: Work) -> Result<(), Error> {
         self.work
             .send(work)
             .await

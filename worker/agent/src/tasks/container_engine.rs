@@ -15,7 +15,7 @@ use crate::metrics;
 /// Default sockets. Podman first: it needs no daemon whose failure could stop all containers.
 const SOCKETS: [&str; 2] = ["/run/podman/podman.sock", "/var/run/docker.sock"];
 /// Interval of the discovery.
-const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+const DISCOVERY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The container engine that a worker uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,7 +184,7 @@ impl EngineFinder {
         while !self.sockets.is_empty() {
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                () = tokio::time::sleep(LOOK_INTERVAL) => {}
+                () = tokio::time::sleep(DISCOVERY_INTERVAL) => {}
             }
             let known = engine.borrow().clone();
             let found = self.find(known).await;

@@ -102,14 +102,14 @@ async fn a_kernel_log_finding_is_resent_until_acknowledged_and_never_again() {
     host.restart_agent();
     let again = finding(&leader, "xid", Severity::Fatal).await;
     assert_eq!((again.sequence, again.code), (1, Some(79)));
-    leader.oblige(acknowledging(1));
+    leader.set_duties(acknowledging(1));
     let forgotten = leader.eventually("nothing waits", |inner| {
         inner.status.as_ref()?.findings.is_empty().then_some(())
     });
     forgotten.await;
     noted(&host, 0);
     host.kill_agent();
-    leader.oblige(acknowledging(0));
+    leader.set_duties(acknowledging(0));
     leader.inner().status = None;
     host.restart_agent();
     log(&host, 8, &xid(48));
@@ -231,7 +231,7 @@ async fn order(leader: &Leader, component: Component, action: DeviceAction, at: 
         rule: String::new(),
         is_thorough: false,
     };
-    leader.oblige(HealthDuties {
+    leader.set_duties(HealthDuties {
         orders: vec![order.clone()],
         ..HealthDuties::default()
     });

@@ -17,7 +17,7 @@ const STOPPING: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::S
 pub(super) fn end_like(code: i32) -> ExitCode {
     let signal = code - SIGNAL_BASE;
     if (1..=SIGNAL_MAX).contains(&signal) && !STOPPING.contains(&signal) {
-        sys::die_by(signal);
+        sys::end_by_signal(signal);
     }
     ExitCode::from(u8::try_from(code).unwrap_or(FAILED))
 }

@@ -108,13 +108,13 @@ fn pull(engine: &Engine, image: &str, auth_file: Option<&Path>) -> Result<(), St
     let mut line = Vec::new();
     let mut reported_ms = boottime_ms();
     loop {
-        let goes_on = exchange.read().map_err(broken)?;
+        let is_open = exchange.read().map_err(broken)?;
         line.extend(exchange.take());
         while let Some(end) = line.iter().position(|byte| *byte == b'\n') {
             let whole: Vec<u8> = line.drain(..=end).collect();
             handle_event(&whole, &mut progress)?;
         }
-        if !goes_on {
+        if !is_open {
             return handle_event(&line, &mut progress);
         }
         if boottime_ms() >= reported_ms + PROGRESS_INTERVAL_MS {

@@ -204,7 +204,7 @@ struct Runner<'a> {
     /// Pending answer about its end, unless the engine went away.
     wait: Option<Exchange>,
     /// Last attempt to reach an engine that went away, in `CLOCK_BOOTTIME` milliseconds like all times here.
-    looked_at_ms: u64,
+    polled_at_ms: u64,
     init: Option<ProcessIdentity>,
     /// Since when the engine is away and the container's first process is dead.
     orphaned_at_ms: Option<u64>,
@@ -285,7 +285,7 @@ impl<'a> Runner<'a> {
             frames: Frames::default(),
             blocked: None,
             wait: None,
-            looked_at_ms: 0,
+            polled_at_ms: 0,
             init,
             orphaned_at_ms: None,
             ended: None,
@@ -311,7 +311,7 @@ impl<'a> Runner<'a> {
             self.update_pause();
             self.copy_output();
             self.check_end();
-            if self.wait.is_none() && self.ended.is_none() && self.look_is_due() {
+            if self.wait.is_none() && self.ended.is_none() && self.poll_is_due() {
                 self.find_again()?;
             }
         };
@@ -419,12 +419,12 @@ impl<'a> Runner<'a> {
         let Some(attach) = &mut self.attach else {
             return;
         };
-        let goes_on = match attach.read() {
-            Ok(goes_on) => goes_on,
+        let is_open = match attach.read() {
+            Ok(is_open) => is_open,
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
         };
         self.frames.push(&attach.take());
-        if !goes_on {
+        if !is_open {
             self.attach = None;
         }
     }
@@ -481,11 +481,11 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn look_is_due(&mut self) -> bool {
+    fn poll_is_due(&mut self) -> bool {
         let now_ms = boottime_ms();
-        let is_due = now_ms >= self.looked_at_ms + ENGINE_RETRY_MS;
+        let is_due = now_ms >= self.polled_at_ms + ENGINE_RETRY_MS;
         if is_due {
-            self.looked_at_ms = now_ms;
+            self.polled_at_ms = now_ms;
         }
         is_due
     }

@@ -95,7 +95,7 @@ impl ExecContext {
     }
 
     /// Signal that asks a command to end after its user hung up.
-    pub(super) const fn goodbye(&self) -> Signal {
+    pub(super) const fn hangup_signal(&self) -> Signal {
         match self.is_contained() {
             true => END_NOW,
             false => Signal::HUP,

@@ -394,7 +394,7 @@ impl Server {
             (Some(pid), _) => {
                 session.kill_at = Some(self.clock.now().after(EXEC_HANGUP_MS));
                 self.shared
-                    .signal(pid, &[self.task.goodbye(), Signal::CONT]);
+                    .signal(pid, &[self.task.hangup_signal(), Signal::CONT]);
             }
         }
     }

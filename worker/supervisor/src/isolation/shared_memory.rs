@@ -218,7 +218,7 @@ impl Entry {
     /// # Errors
     /// Errors of the file system.
     fn to(place: &SharedMemoryLocation) -> io::Result<Self> {
-        Self::by_way_of(namespace_of_others(&place.folder)?, place)
+        Self::through(namespace_of_others(&place.folder)?, place)
     }
 
     /// Prepares a process beside the main process of a task for its shared memory.
@@ -231,10 +231,10 @@ impl Entry {
     ) -> io::Result<Self> {
         let ipc = main.map(namespace_of).transpose()?.flatten();
         let ended = || io::Error::new(io::ErrorKind::NotFound, "the main process has ended");
-        Self::by_way_of(Some(ipc.ok_or_else(ended)?), place)
+        Self::through(Some(ipc.ok_or_else(ended)?), place)
     }
 
-    fn by_way_of(ipc: Option<OwnedFd>, place: &SharedMemoryLocation) -> io::Result<Self> {
+    fn through(ipc: Option<OwnedFd>, place: &SharedMemoryLocation) -> io::Result<Self> {
         let mut mounts = Vec::new();
         if let Some(visible) = &place.visible {
             let name = visible.file_name().unwrap_or_default();

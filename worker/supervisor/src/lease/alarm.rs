@@ -64,7 +64,7 @@ impl LeaseAlarm {
     }
 
     /// Acknowledges the alarm: it wakes the supervisor no more until it is set again.
-    pub(crate) fn quieten(&self) {
+    pub(crate) fn acknowledge(&self) {
         let mut count = [0u8; 8];
         // The only error is that it has not fired.
         let _ = rustix::io::read(&self.timer, &mut count);
@@ -103,7 +103,7 @@ mod tests {
         alarm.set(due, clock);
         assert!(rings(&alarm, 20_000));
         assert!(clock.now().after(1) >= due);
-        alarm.quieten();
+        alarm.acknowledge();
         assert!(!rings(&alarm, 0));
         // The lease was extended.
         alarm.set(clock.now().after(600_000), clock);

@@ -34,9 +34,9 @@ impl ArrivalClock {
     /// Returns the arrival time of bytes read now. Consecutive reads of one output may share a time; the two
     /// outputs never do.
     pub fn stamp(&mut self, stream: OutputStream, now_us: u64) -> u64 {
-        let goes_on = self.last_stream == Some(stream)
+        let continues = self.last_stream == Some(stream)
             && now_us.abs_diff(self.last_us) < ARRIVAL_RESOLUTION_US;
-        if !goes_on {
+        if !continues {
             // A wall clock that is set back must not reverse the order.
             self.last_us = now_us.max(self.last_us.saturating_add(1));
             self.last_stream = Some(stream);

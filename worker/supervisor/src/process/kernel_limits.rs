@@ -7,7 +7,7 @@ use muster_model::spec::{Ulimit, UlimitKind};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit};
 
 /// System-wide maximum of open files per process.
-const FILES_OF_ANYBODY: &str = "/proc/sys/fs/nr_open";
+const OPEN_FILES_MAX_PATH: &str = "/proc/sys/fs/nr_open";
 
 /// Limits for the child to set.
 ///
@@ -29,7 +29,7 @@ fn of_kind(kind: UlimitKind, limit: Ulimit) -> Result<(Resource, Rlimit), String
         |most: Option<u64>| most.is_some_and(|most| limit.hard.is_none_or(|hard| hard > most));
     let ours = getrlimit(resource).maximum;
     let most = match kind {
-        UlimitKind::Nofile if geteuid().is_root() => files_of_anybody(),
+        UlimitKind::Nofile if geteuid().is_root() => open_files_max(),
         _ if geteuid().is_root() => None,
         _ => ours,
     };
@@ -47,8 +47,8 @@ fn of_kind(kind: UlimitKind, limit: Ulimit) -> Result<(Resource, Rlimit), String
     Ok((resource, wanted))
 }
 
-fn files_of_anybody() -> Option<u64> {
-    fs::read_to_string(FILES_OF_ANYBODY)
+fn open_files_max() -> Option<u64> {
+    fs::read_to_string(OPEN_FILES_MAX_PATH)
         .ok()?
         .trim()
         .parse()

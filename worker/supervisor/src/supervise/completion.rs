@@ -11,7 +11,7 @@ use crate::supervise::{SuperviseError, Supervisor, during, milliseconds};
 use crate::task::directory::ExitRecord;
 
 /// How long a finished supervisor waits for its agent to read the last messages.
-const FAREWELL_MS_MAX: u64 = 1_000;
+const LAST_MESSAGES_MS_MAX: u64 = 1_000;
 
 impl Supervisor<'_> {
     /// Whether the task was a process that was started, ended by itself, and had no special resources.
@@ -46,18 +46,18 @@ impl Supervisor<'_> {
             ended_at: wall_clock(),
         };
         let is_recorded = self.record_exit(&record)?;
-        let goes_on = kept.is_some() && is_recorded && self.connections.has_first_agent();
+        let is_reused = kept.is_some() && is_recorded && self.connections.has_first_agent();
         let mut messages = vec![SupervisorMessage::Exited(exit)];
         let idle = kept.map(|keeps_cgroups| SupervisorMessage::Idle { keeps_cgroups });
-        messages.extend(idle.filter(|_| goes_on));
+        messages.extend(idle.filter(|_| is_reused));
         self.connections.send_all_to_agent(&messages);
-        let until = self.clock.now().after(FAREWELL_MS_MAX);
+        let until = self.clock.now().after(LAST_MESSAGES_MS_MAX);
         while self.connections.agent_has_output() && self.clock.now() < until {
             self.connections
                 .wait(&[], milliseconds(KILL_RETRY))
                 .map_err(during("polling"))?;
         }
-        Ok(goes_on && !self.connections.agent_has_output())
+        Ok(is_reused && !self.connections.agent_has_output())
     }
 
     /// Records the exit; false if that failed. An agent that receives it keeps it in its journal: with an

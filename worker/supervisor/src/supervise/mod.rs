@@ -180,8 +180,8 @@ impl Supervisor<'_> {
         let cgroups = tree.map(|tree| tree.close(may_go_on));
         self.clear_guard();
         let kept = cgroups.as_ref().map(Option::is_some);
-        let goes_on = self.complete(exit, kept.filter(|_| may_go_on))?;
-        let agent = self.connections.close().filter(|_| goes_on);
+        let is_reused = self.complete(exit, kept.filter(|_| may_go_on))?;
+        let agent = self.connections.close().filter(|_| is_reused);
         Ok(agent.zip(cgroups))
     }
 

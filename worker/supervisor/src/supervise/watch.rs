@@ -130,7 +130,7 @@ impl Supervisor<'_> {
             .wait(&others, timeout_ms)
             .map_err(during("polling"))?;
         if let Some(alarm) = &self.alarm {
-            alarm.quieten();
+            alarm.acknowledge();
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ struct PendingChild<'task> {
 /// # Errors
 /// Errors of the kernel, including those in the child, which does not exist then.
 pub(crate) fn start_in_own_memory(image: &Image<'_>) -> io::Result<(i32, OwnedFd)> {
-    let birth = PendingChild {
+    let child = PendingChild {
         image,
         arguments: pointers(&image.arguments),
         shell_arguments: pointers(&image.shell_arguments),
@@ -80,15 +80,15 @@ pub(crate) fn start_in_own_memory(image: &Image<'_>) -> io::Result<(i32, OwnedFd
     // writes the file's number.
     let pid = unsafe {
         let end = stack.as_mut_ptr().add(stack.capacity()).cast();
-        let birth = (&raw const birth).cast_mut().cast();
-        libc::clone(be_born, end, flags, birth, &raw mut ended)
+        let child = (&raw const child).cast_mut().cast();
+        libc::clone(child_main, end, flags, child, &raw mut ended)
     };
     if pid < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel has just opened it for this process.
     let ended = unsafe { OwnedFd::from_raw_fd(ended) };
-    match birth.error.load(Ordering::Relaxed) {
+    match child.error.load(Ordering::Relaxed) {
         0 => Ok((pid, ended)),
         error => {
             // It has ended: this only reaps it.
@@ -104,12 +104,12 @@ fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
     texts.chain([std::ptr::null()]).collect()
 }
 
-extern "C" fn be_born(birth: *mut libc::c_void) -> libc::c_int {
+extern "C" fn child_main(child: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the parent created it, keeps it, and does not touch it before this process has other memory or
     // is gone.
-    let birth = unsafe { &*birth.cast::<PendingChild<'_>>() };
-    let Err(error) = birth.become_program();
-    birth.error.store(
+    let child = unsafe { &*child.cast::<PendingChild<'_>>() };
+    let Err(error) = child.become_program();
+    child.error.store(
         error.raw_os_error().unwrap_or(libc::EPIPE),
         Ordering::Relaxed,
     );
@@ -376,7 +376,7 @@ pub(crate) fn next_signal(signals: BorrowedFd<'_>) -> io::Result<Option<i32>> {
 
 /// Ends this process by a signal, without a core dump, which would be of the wrong process. Returns if the
 /// signal is not fatal.
-pub(crate) fn die_by(signal: i32) {
+pub(crate) fn end_by_signal(signal: i32) {
     let no_dump = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

@@ -110,7 +110,7 @@ impl Ready {
         }
         hostfile::write(&spec.assignment.gang_hosts, directory)?;
         let limits = Limits::of(spec);
-        let cgroups = match kept.and_then(|kept| kept.pass_on(&spec.cgroups(), &limits)) {
+        let cgroups = match kept.and_then(|kept| kept.reuse(&spec.cgroups(), &limits)) {
             Some(cgroups) => cgroups,
             None => Cgroups::create(&spec.cgroups(), &limits)?,
         };

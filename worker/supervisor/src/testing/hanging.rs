@@ -22,7 +22,7 @@ const UNIQUE_AT: usize = 8;
 const INIT_ANSWER_BYTES: usize = 80;
 const PROTOCOL: (u32, u32) = (7, 31);
 /// Pause between two reads of requests.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A file system in user space that takes every request and answers none. On drop, all processes that hang in
 /// it get an error and continue.
@@ -103,7 +103,7 @@ fn serve(mut device: File, ends: &AtomicBool, hangs: &AtomicBool) {
             }
             Ok(_) => hangs.store(true, Ordering::Relaxed),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                std::thread::park_timeout(LOOK);
+                std::thread::park_timeout(POLL_INTERVAL);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // It was unmounted.

@@ -19,7 +19,7 @@ use crate::process::{self, ProcessIdentity};
 /// Timeout of all waits in tests, in milliseconds.
 pub const TIMEOUT_MS: u64 = 60_000;
 /// Pause between two checks of a condition.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Epoch 11 of the only task of job 7.
 #[must_use]
@@ -80,7 +80,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = boottime_ms() + TIMEOUT_MS;
     while !holds() {
         assert!(boottime_ms() < until, "{what}: not within {TIMEOUT_MS} ms");
-        std::thread::park_timeout(LOOK);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
 }
 

@@ -30,7 +30,7 @@ fn as_nobody(spec: &mut TaskSpec, directory: &TaskDirectory) {
 }
 
 /// A task that runs as `nobody`; `None` where the test cannot run.
-fn nobodys(text: &str, change: impl FnOnce(&mut TaskSpec)) -> Option<Rig> {
+fn task_as_nobody(text: &str, change: impl FnOnce(&mut TaskSpec)) -> Option<Rig> {
     if !rustix::process::geteuid().is_root() {
         return skipped("only root runs tasks as others");
     }
@@ -43,7 +43,7 @@ fn nobodys(text: &str, change: impl FnOnce(&mut TaskSpec)) -> Option<Rig> {
 
 #[test]
 fn a_task_of_an_account_dies_with_its_supervisor() {
-    let Some(mut rig) = nobodys("echo $$ > pid; sleep 1000", |_| {}) else {
+    let Some(mut rig) = task_as_nobody("echo $$ > pid; sleep 1000", |_| {}) else {
         return;
     };
     let pid = rig.scratch_file("pid");
@@ -60,7 +60,7 @@ fn secrets_are_readable_by_the_tasks_account_only() {
     fs::write(source.path().join("key"), "s3cret\n").unwrap();
     let target = format!("{MEMORY}/muster-test-accounts-{}", std::process::id());
     let text = "cat $KEY_FILE; stat -c '%a %U' $KEY_FILE $(dirname $KEY_FILE)";
-    let rig = nobodys(text, |spec| {
+    let rig = task_as_nobody(text, |spec| {
         give_key(spec, source.path(), target.as_ref());
         // A second variable for the secret refers to the same file.
         let again = SecretForm::File("SAME_FILE".to_owned());
@@ -99,7 +99,8 @@ fn secrets_do_not_overwrite_existing_files() {
     let (theirs, target) = (memory.path().join("theirs"), memory.path().join("target"));
     fs::create_dir(&theirs).unwrap();
     symlink(&theirs, &target).unwrap();
-    let Some(mut rig) = nobodys("true", |spec| give_key(spec, source.path(), &target)) else {
+    let Some(mut rig) = task_as_nobody("true", |spec| give_key(spec, source.path(), &target))
+    else {
         return;
     };
     let error = rig.receive_exit().start_error.unwrap();
@@ -115,7 +116,7 @@ fn a_command_beside_a_task_starts_in_a_folder_that_its_account_may_enter() {
     let close = |mode| fs::set_permissions(place.path(), Permissions::from_mode(mode)).unwrap();
     close(0o755);
     let text = "echo > $MUSTER_CTL_DIR/../scratch/ready; sleep 1000";
-    let Some(mut rig) = nobodys(text, |spec| {
+    let Some(mut rig) = task_as_nobody(text, |spec| {
         spec.assignment.working_directory = Some(place.path().display().to_string());
     }) else {
         return;
@@ -153,7 +154,7 @@ fn a_command_beside_a_task_starts_in_a_folder_that_its_account_may_enter() {
 
 #[test]
 fn a_program_that_the_account_may_not_run_is_refused_before_the_start() {
-    let Some(mut rig) = nobodys("true", |spec| {
+    let Some(mut rig) = task_as_nobody("true", |spec| {
         let home = spec.log_directory.parent().unwrap();
         let program = home.join("tool");
         fs::write(&program, "#!/bin/sh\n").unwrap();

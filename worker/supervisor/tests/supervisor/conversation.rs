@@ -18,7 +18,7 @@ use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 const SIGTERM: i32 = 15;
 const SIGUSR1: i32 = 10;
 /// Supervisor checks within which it would have acted.
-const LOOKS: usize = 20;
+const CHECKS: usize = 20;
 /// Number of commits that keeps a disk busy for some time.
 const COMMITS: u64 = 60;
 
@@ -233,8 +233,8 @@ fn a_watching_connection_is_notified_of_a_stop_and_sigterm_waits_for_a_checkpoin
 }
 
 /// The supervisor checks everything several times, and the task lives.
-fn goes_on(rig: &mut Rig) {
-    for _ in 0..LOOKS {
+fn expect_still_running(rig: &mut Rig) {
+    for _ in 0..CHECKS {
         rig.send(&AgentRequest::Status);
         let message = rig.receive();
         let stops = matches!(message, SupervisorMessage::Status { stopping: true, .. });
@@ -267,7 +267,7 @@ fn a_marker_from_before_the_order_does_not_end_the_wait_for_the_last_checkpoint(
         };
         assert_eq!(found.step, step);
         if step == 1 {
-            goes_on(&mut rig);
+            expect_still_running(&mut rig);
             mark(&rig, 2);
         }
     }
@@ -291,7 +291,7 @@ fn commits_that_wait_for_the_disk_when_the_order_comes_do_not_end_the_wait() {
         let is_commit = matches!(&message, SupervisorMessage::Checkpoint(it) if it.step == step);
         assert!(is_commit, "{message:?}");
     }
-    goes_on(&mut rig);
+    expect_still_running(&mut rig);
     assert!(!rig.directory.scratch().join("got").exists());
     control.send(r#"{"op":"commit","step":1000,"path":"/c"}"#);
     assert_eq!(rig.receive_exit().code, Some(75));
@@ -391,7 +391,7 @@ fn a_lease_that_is_extended_in_time_stops_no_task() {
 }
 
 /// Sends malformed lines endlessly, and reads the answers.
-fn shout(mut stream: UnixStream) {
+fn flood_with_lines(mut stream: UnixStream) {
     let mut answers = stream.try_clone().unwrap();
     let reader = std::thread::spawn(move || {
         drop(std::io::copy(&mut answers, &mut std::io::sink()));
@@ -414,7 +414,12 @@ fn a_task_that_floods_its_control_socket_can_be_stopped() {
             }
         })
     };
-    let floods = [flood(drop), flood(drop), flood(shout), flood(shout)];
+    let floods = [
+        flood(drop),
+        flood(drop),
+        flood(flood_with_lines),
+        flood(flood_with_lines),
+    ];
     let asked = boottime_ms();
     rig.send(&stop("cancel", 0));
     rig.receive_exit();

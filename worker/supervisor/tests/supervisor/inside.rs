@@ -24,9 +24,9 @@ use crate::support::{Rig, eventually};
 /// Exit code of the proxy for a command that it could not follow to its end.
 const FAILED: Option<i32> = Some(125);
 /// More queries than an ended command with an open stream needs to be taken as ended.
-const ENOUGH_LOOKS: usize = 6;
+const ENOUGH_QUERIES: usize = 6;
 /// More than pipes and sockets hold.
-const MUCH: usize = 3 << 20;
+const LONG_BYTES: usize = 3 << 20;
 
 /// A command, with the test as its user.
 struct Inside {
@@ -187,8 +187,8 @@ fn a_command_sees_what_its_task_sees_in_its_container() {
     let inside = Inside::shell(&mut rig, "sleep 30 & exit 4");
     assert_eq!(receive_answer(&inside.socket), ended(Some(4), None));
     let mut much = Inside::start(&mut rig, &["cat"]);
-    let (output, _) = much.talk(&[b'x'; MUCH]);
-    assert_eq!(output.len(), MUCH);
+    let (output, _) = much.talk(&[b'x'; LONG_BYTES]);
+    assert_eq!(output.len(), LONG_BYTES);
     // The task does not notice.
     assert!(rig.directory.exit().unwrap().is_none());
 }
@@ -396,17 +396,20 @@ fn an_engine_receives_the_command_and_its_outputs_are_separated() {
         for piece in all.chunks(5) {
             stream.write_all(piece).unwrap();
         }
-        for _ in 0..MUCH / (64 << 10) {
+        for _ in 0..LONG_BYTES / (64 << 10) {
             stream.write_all(&frame(1, &[b'x'; 64 << 10])).unwrap();
         }
         *ends.lock().unwrap() = (false, 0, 9);
     });
     let mut rig = task_of(&engine);
     let mut inside = Inside::start(&mut rig, &["tool", "--flag"]);
-    let (output, errors) = inside.talk(&[b'i'; MUCH]);
+    let (output, errors) = inside.talk(&[b'i'; LONG_BYTES]);
     assert_eq!(errors, "warning");
     let (first_line, rest) = output.split_once('\n').unwrap();
-    assert_eq!((first_line, rest.len()), (&*format!("{MUCH} bytes"), MUCH));
+    assert_eq!(
+        (first_line, rest.len()),
+        (&*format!("{LONG_BYTES} bytes"), LONG_BYTES)
+    );
     assert_eq!(receive_answer(&inside.socket), ended(Some(9), None));
     assert_eq!(
         engine.body_of("POST /containers/muster-7-0-11/exec"),
@@ -485,14 +488,14 @@ fn an_exit_code_is_not_taken_from_an_engine_that_has_none_yet() {
     // Like podman, which learns from a resize that the process is gone.
     state.lock().unwrap().0 = false;
     resize(&inside.terminal, 33, 44);
-    let looks = || engine.times_requested("GET /exec/e1/json");
+    let queries = || engine.times_requested("GET /exec/e1/json");
     eventually("a size that comes too late", || {
         engine.was_requested("POST /exec/e1/resize?h=33&w=44")
     });
-    let before = looks();
+    let before = queries();
     command.0.kill().unwrap();
     command.0.wait().unwrap();
-    eventually("looks at the end", || looks() > before + ENOUGH_LOOKS);
+    eventually("queries at the end", || queries() > before + ENOUGH_QUERIES);
     end.send(()).unwrap();
     assert_eq!(receive_answer(&inside.socket), ended(None, Some(2)));
 }

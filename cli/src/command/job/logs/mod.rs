@@ -156,7 +156,7 @@ async fn read(
     all_attempts: bool,
     printer: &Mutex<Printer>,
 ) -> Result<Exit, Failure> {
-    let (mut exit, mut without) = (Exit::Ok, 0);
+    let (mut exit, mut without_output) = (Exit::Ok, 0);
     for reader in readers {
         let Err(error) = reader.read(all_attempts).await else {
             continue;
@@ -166,14 +166,14 @@ async fn read(
         }
         if is_without_output(&error) {
             printer.lock().await.note(&error.text());
-            without += 1;
+            without_output += 1;
         } else {
             error.print();
             exit = Exit::Error;
         }
     }
-    if without > 0 && without == readers.len() {
-        let message = format!("none of these {without} tasks has output");
+    if without_output > 0 && without_output == readers.len() {
+        let message = format!("none of these {without_output} tasks has output");
         return Err(Failure::new(message).help("-f waits for future output"));
     }
     Ok(exit)

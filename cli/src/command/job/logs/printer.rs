@@ -87,20 +87,20 @@ impl Printer {
     }
 
     fn mark(&self, line: &Printed<'_>) -> String {
-        let mut words = Vec::new();
+        let mut labels = Vec::new();
         if self.marks.task {
-            words.push(format!("task {}", line.task));
+            labels.push(format!("task {}", line.task));
         }
         if self.marks.stream {
-            words.push(name(line.stream).to_owned());
+            labels.push(name(line.stream).to_owned());
         }
         let mut mark = String::new();
         if self.marks.time {
             mark.push_str(&instant(line.arrived_us / 1_000));
             mark.push(' ');
         }
-        if !words.is_empty() {
-            mark.push_str(&format!("[{}] ", words.join(" ")));
+        if !labels.is_empty() {
+            mark.push_str(&format!("[{}] ", labels.join(" ")));
         }
         mark
     }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_stand_before_lines_and_nowhere_else() {
+    fn prefixes_appear_only_at_the_start_of_lines() {
         use v1::LogStream::{Stderr, Stdout};
         let lines = [
             (0, Stdout, "whole\n"),

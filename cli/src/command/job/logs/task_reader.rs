@@ -35,7 +35,7 @@ struct Part {
     /// Lines from its end; all if `None`.
     tail_lines: Option<u64>,
     /// Whether newer attempts are read after it.
-    goes_on: bool,
+    newer_follow: bool,
 }
 
 /// Known state of the task's unit.
@@ -116,7 +116,7 @@ impl TaskReader {
                 attempt: Some(attempt),
                 // The tail limit applies to output from before the command only.
                 tail_lines: { self.request.tail_lines }.filter(|_| attempt <= of_before),
-                goes_on: true,
+                newer_follow: true,
             };
             match self.copy(part).await {
                 Ok(read) => wanted = Some(read.unwrap_or(attempt) + 1),
@@ -134,7 +134,7 @@ impl TaskReader {
         Part {
             attempt: self.request.attempt,
             tail_lines: self.request.tail_lines,
-            goes_on: false,
+            newer_follow: false,
         }
     }
 
@@ -284,7 +284,7 @@ impl TaskReader {
     ) -> Result<bool, Failure> {
         tracing::debug!(%error, "output is not available yet");
         let known = self.newest_attempt().await?;
-        let is_followed = part.goes_on && part.attempt.is_some_and(|it| it < known.number);
+        let is_followed = part.newer_follow && part.attempt.is_some_and(|it| it < known.number);
         let is_left_behind = is_followed && since.elapsed() >= LEFT_BEHIND_MAX;
         if known.finished || is_left_behind {
             self.note(&error.to_string()).await;

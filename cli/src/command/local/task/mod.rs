@@ -88,7 +88,7 @@ pub(crate) struct Commit {
     more: bool,
 }
 
-/// `muster task checkpoint damage`
+/// `muster task checkpoint invalidate`
 #[derive(Debug, Args)]
 pub(crate) struct Invalidate {
     /// Its training step
@@ -219,8 +219,8 @@ impl Commit {
 
 impl Watch {
     fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let asked = TaskSide::connect().and_then(|mut task| task.watch(self.gang, self.timeout));
-        let Some(notice) = asked.map_err(failure)? else {
+        let watched = TaskSide::connect().and_then(|mut task| task.watch(self.gang, self.timeout));
+        let Some(notice) = watched.map_err(failure)? else {
             return Ok(Exit::TimedOut);
         };
         let format = options.screen().format;

@@ -177,7 +177,7 @@ async fn drill(cluster: &Cluster, client: &Client) {
 }
 
 /// Keeps submitting short jobs.
-async fn trickle(client: Client) {
+async fn submit_continuously(client: Client) {
     loop {
         // Without a leader for a moment, it is repeated.
         drop(client.submit_job(shell("exit 0")).await);
@@ -322,7 +322,7 @@ async fn every_panel_and_alert_reads_a_cluster_under_load_and_a_failover() {
     ];
     let prometheus = Prometheus::start(&jobs, &rules).await;
     load(&client).await;
-    let trickling = tokio::spawn(trickle(cluster.client().await));
+    let submitting = tokio::spawn(submit_continuously(cluster.client().await));
     let alerts = alerts(&prometheus).await;
     fail_over(
         &mut cluster,
@@ -339,7 +339,7 @@ async fn every_panel_and_alert_reads_a_cluster_under_load_and_a_failover() {
     load(&client).await;
     drill(&cluster, &client).await;
     check_queries(&prometheus, &alerts, absent).await;
-    trickling.abort();
+    submitting.abort();
     for target in jobs.iter().flat_map(|(_, targets)| targets) {
         check_metrics(&page(target, "/metrics").await.unwrap());
     }

@@ -18,7 +18,7 @@ use crate::samples::Samples;
 /// Goal for a round in which nothing can be placed, in milliseconds.
 const CYCLE_GOAL_MS: f64 = 10.0;
 /// Goal for placements per second of the engine alone.
-const PLACEMENTS_WANTED: f64 = 100_000.0;
+const PLACEMENTS_GOAL: f64 = 100_000.0;
 /// Hosts of the full cluster.
 const FULL_HOSTS: u32 = 1_000;
 const USERS: u32 = 16;
@@ -193,6 +193,6 @@ pub(super) fn placements(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         ),
         unit: "/s",
         values: Values::runs(&rates),
-        goal: Some(Goal::AtLeast(PLACEMENTS_WANTED)),
+        goal: Some(Goal::AtLeast(PLACEMENTS_GOAL)),
     }])
 }

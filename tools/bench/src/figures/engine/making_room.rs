@@ -18,7 +18,7 @@ use crate::samples::Samples;
 const GOAL_MS: f64 = 10.0;
 const RUNS: usize = 9;
 /// Tasks and GPUs per task of the gangs that need room.
-const WANTED: [(u32, u32); 3] = [(1, 8), (8, 8), (64, 8)];
+const REQUESTS: [(u32, u32); 3] = [(1, 8), (8, 8), (64, 8)];
 /// GPUs held per host where free GPUs are fragmented.
 const HALF: u32 = GPUS_PER_HOST / 2;
 /// How long all running work has run, in milliseconds.
@@ -103,7 +103,7 @@ fn run(cluster: &mut Cluster, places: Vec<(u32, u32)>) -> anyhow::Result<()> {
 }
 
 fn rows(bench: &Bench, what: &str, basis: &Cluster) -> anyhow::Result<Vec<Row>> {
-    let rows = WANTED.map(|(tasks, gpus)| {
+    let rows = REQUESTS.map(|(tasks, gpus)| {
         let mut cluster = basis.clone();
         cluster.submit(urgent(tasks, gpus));
         let mut spans = Samples::default();

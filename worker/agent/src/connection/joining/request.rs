@@ -100,9 +100,9 @@ impl<'a> Replica<'a> {
     /// Asks an unauthenticated replica for its authorities and accepts them if their hash is the token's.
     /// Nothing secret is sent meanwhile.
     async fn trusting_the_token(&self, token: &JoinToken) -> Result<Tls, JoinFailure> {
-        let mut anybody = self.client(Tls::trusting_any_server()).await?;
+        let mut unverified = self.client(Tls::trusting_any_server()).await?;
         let request = v1::GetAuthoritiesRequest {};
-        let pem = timed(anybody.get_authorities(request))
+        let pem = timed(unverified.get_authorities(request))
             .await?
             .authorities_pem;
         if AuthoritiesHash::of(&pem) != token.authorities() {

@@ -12,7 +12,7 @@ use muster_tls::Dialer;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::connection::session::attempt::{Opened, Refusal, attempt};
-use crate::connection::session::pause::HURRIED;
+use crate::connection::session::pause::FREQUENT_PAUSE_MAX;
 
 /// Connect timeout. Within a cluster connecting takes milliseconds; a lost first packet is sent again only
 /// after a second, so a new connection is faster.
@@ -81,7 +81,7 @@ impl Discovery {
                     refusal = more_informative(refusal, found);
                     if answered && !silent.is_empty() {
                         let channel = self.channel(&address)?;
-                        attempts.push(ask(address, channel, hello, jitter(HURRIED)));
+                        attempts.push(ask(address, channel, hello, jitter(FREQUENT_PAUSE_MAX)));
                     }
                 }
             }

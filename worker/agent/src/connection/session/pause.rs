@@ -10,9 +10,9 @@ use muster_backoff::{Backoff, jitter};
 use tokio::time::Instant;
 
 /// Duration of frequent searches.
-const HURRY: Duration = Duration::from_secs(5);
+const FREQUENT_PERIOD: Duration = Duration::from_secs(5);
 /// Longest pause between frequent searches.
-pub(super) const HURRIED: Duration = Duration::from_millis(150);
+pub(super) const FREQUENT_PAUSE_MAX: Duration = Duration::from_millis(150);
 /// Longest pause after the first slow search; doubled for every further one.
 const SLOW: Duration = Duration::from_millis(200);
 /// Upper limit of the pause.
@@ -35,8 +35,8 @@ impl Pause {
 
     /// The next pause: random up to its upper limit, so that workers do not act in step.
     pub(super) fn next(&mut self) -> Duration {
-        if self.began.elapsed() < HURRY {
-            jitter(HURRIED)
+        if self.began.elapsed() < FREQUENT_PERIOD {
+            jitter(FREQUENT_PAUSE_MAX)
         } else {
             self.slow.next_wait()
         }
@@ -51,8 +51,8 @@ mod tests {
     async fn searches_are_frequent_first_and_rare_later() {
         let mut pause = Pause::new();
         let mut waits = || -> Vec<Duration> { (0..100).map(|_| pause.next()).collect() };
-        assert!(waits().iter().all(|wait| *wait <= HURRIED));
-        tokio::time::advance(HURRY).await;
+        assert!(waits().iter().all(|wait| *wait <= FREQUENT_PAUSE_MAX));
+        tokio::time::advance(FREQUENT_PERIOD).await;
         let later = waits();
         assert!(later.iter().all(|wait| *wait <= SLOWEST));
         assert!(later.iter().any(|wait| *wait > SLOWEST / 2));

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::transport::Endpoint;
 
-use crate::limits::{EXEC_DRAIN_MAX, EXEC_FAREWELL_MAX, EXEC_MESSAGES_MAX, EXEC_OPEN_MAX};
+use crate::limits::{EXEC_CLOSE_MAX, EXEC_DRAIN_MAX, EXEC_MESSAGES_MAX, EXEC_OPEN_MAX};
 use crate::tasks::exec::files::{self, AgentFiles, End};
 
 /// Timeout of the connection to the leader.
@@ -110,7 +110,7 @@ impl Call {
 /// Waits for the leader to close the call: dropping it earlier loses messages in transit.
 async fn await_close(up: mpsc::Sender<v1::ExecUp>, closed: impl Future<Output = ()>) {
     drop(up);
-    if timeout(EXEC_FAREWELL_MAX, closed).await.is_err() {
+    if timeout(EXEC_CLOSE_MAX, closed).await.is_err() {
         tracing::debug!("the leader does not close the call of an ended command");
     }
 }

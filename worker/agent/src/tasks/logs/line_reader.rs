@@ -120,7 +120,7 @@ impl LineReader {
     }
 
     /// Forces the next call to read again.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn reset_end(&mut self) {
         self.is_at_end = false;
     }
 

@@ -97,7 +97,7 @@ impl Timeline {
     /// # Errors
     /// Of the file system.
     pub(crate) fn read(&mut self, all: bool, now_us: u64) -> io::Result<Lines> {
-        self.tracks.iter_mut().for_each(LineReader::look_again);
+        self.tracks.iter_mut().for_each(LineReader::reset_end);
         let mut found = Lines {
             lines: Vec::new(),
             is_all: false,

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use muster_supervisor::acting_as_owner_of;
 
 /// Prefix of the name of a folder that is being removed.
-const DOOMED: &str = ".removing-";
+const REMOVING_PREFIX: &str = ".removing-";
 
 /// Reasons why a checkpoint was not removed.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +79,7 @@ fn remove_as_owner(directory: &Path, path: &Path, kept: &[String]) -> Result<boo
 }
 
 fn removal_name(parent: &Path, name: OsString) -> PathBuf {
-    let mut hidden = OsString::from(DOOMED);
+    let mut hidden = OsString::from(REMOVING_PREFIX);
     hidden.push(name);
     parent.join(hidden)
 }

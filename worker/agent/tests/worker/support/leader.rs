@@ -126,7 +126,7 @@ impl Leader {
     }
 
     /// Replaces the health duties sent to the host.
-    pub(crate) fn oblige(&self, duties: HealthDuties) {
+    pub(crate) fn set_duties(&self, duties: HealthDuties) {
         let mut inner = self.inner();
         inner.revision += 1;
         inner.duties = duties;

@@ -65,7 +65,7 @@ impl Input {
     }
 
     /// Forwards buffered input, and then its end. Input after the command closed its side is dropped.
-    pub(super) fn hand_on(&mut self, stream: &mut Exchange) {
+    pub(super) fn forward(&mut self, stream: &mut Exchange) {
         while !self.pending.is_empty() {
             match stream.write(&self.pending) {
                 Ok(count) => drop(self.pending.drain(..count)),

@@ -211,7 +211,7 @@ impl Relay {
             self.received_ms = boottime_ms();
         }
         if let Some(stream) = self.stream.as_mut().filter(|_| self.has_begun) {
-            self.input.hand_on(stream);
+            self.input.forward(stream);
         }
     }
 
@@ -350,8 +350,8 @@ impl Relay {
         let Some(stream) = &mut self.stream else {
             return Ok(());
         };
-        let goes_on = match stream.read() {
-            Ok(goes_on) => goes_on,
+        let is_open = match stream.read() {
+            Ok(is_open) => is_open,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) if !self.has_begun => {
                 let operation = "starting the command";
@@ -365,12 +365,12 @@ impl Relay {
                 self.queries.trigger();
             }
             Some(101 | 200) => {}
-            Some(_) if !goes_on => return Err(refusal(stream)),
+            Some(_) if !is_open => return Err(refusal(stream)),
             Some(_) | None => return Ok(()),
         }
         self.received_ms = boottime_ms();
         self.output.push(&stream.take());
-        if !goes_on {
+        if !is_open {
             self.stream = None;
             self.queries.trigger();
         }

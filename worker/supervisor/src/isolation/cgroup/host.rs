@@ -82,7 +82,7 @@ impl CgroupHost {
         if let Some((mount, parent)) = &unified {
             let passed = Controller::ALL
                 .into_iter()
-                .filter(|controller| passes_on(mount, parent, *controller));
+                .filter(|controller| delegates(mount, parent, *controller));
             controllers.extend(passed.map(|controller| (controller, parent.clone())));
         }
         let is_bare = controllers.is_empty();
@@ -164,7 +164,7 @@ fn made(mount: &Path) -> Option<PathBuf> {
 }
 
 /// Enables a controller for the cgroups of tasks on version 2: every ancestor must delegate it.
-fn passes_on(mount: &Path, parent: &Path, controller: Controller) -> bool {
+fn delegates(mount: &Path, parent: &Path, controller: Controller) -> bool {
     let order = format!("+{controller}");
     [mount, parent]
         .iter()

@@ -122,7 +122,7 @@ impl Cgroups {
 impl ReusableCgroups {
     /// Passes the cgroups to the next task under its names; if it needs different ones, removes them and
     /// returns `None`.
-    pub(crate) fn pass_on(mut self, paths: &[PathBuf], limits: &Limits) -> Option<Cgroups> {
+    pub(crate) fn reuse(mut self, paths: &[PathBuf], limits: &Limits) -> Option<Cgroups> {
         let old = &self.cgroups.0;
         let is_same_place = |(old, new): (&PathBuf, &PathBuf)| old.parent() == new.parent();
         let are_same_places = old.len() == paths.len() && old.iter().zip(paths).all(is_same_place);
@@ -136,8 +136,8 @@ impl ReusableCgroups {
             false => fs::rename(old, new),
         });
         let next = Cgroups(paths.to_vec(), std::mem::take(&mut self.cgroups.1));
-        let counts_anew = renamed.and_then(|()| next.reset_peak(limits));
-        if counts_anew.is_err() {
+        let reset = renamed.and_then(|()| next.reset_peak(limits));
+        if reset.is_err() {
             next.remove();
             return None;
         }
