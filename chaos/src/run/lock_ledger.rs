@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::run::RunError;
 
 /// Names of the ledger file and of the file of conflicts.
-const BOOK_FILE: &str = "book";
+const LEDGER_FILE: &str = "book";
 const CONFLICTS_FILE: &str = "conflicts";
 /// Placeholder for the GPU in records about the task itself.
 const ITSELF: &str = "task";
@@ -48,7 +48,7 @@ impl LockLedger {
     /// # Errors
     /// If it cannot be read, or a line was not written by the trainer.
     pub(super) fn read(folder: &Path) -> Result<Self, RunError> {
-        let text = read(&folder.join(BOOK_FILE))?;
+        let text = read(&folder.join(LEDGER_FILE))?;
         let conflicts = read(&folder.join(CONFLICTS_FILE))?;
         let mut ledger = Self {
             conflicts: conflicts.lines().map(str::to_owned).collect(),
@@ -117,7 +117,7 @@ mod tests {
         let text = format!(
             "10 take task 1 0 5\n10 take {gpu} 1 0 5\n20 take task 2 3 6\n30 give task 1 0 5\n30 give {gpu} 1 0 5\n"
         );
-        fs::write(folder.path().join(BOOK_FILE), text).unwrap();
+        fs::write(folder.path().join(LEDGER_FILE), text).unwrap();
         let ledger = LockLedger::read(folder.path()).unwrap();
         let given: Vec<Option<u64>> = ledger.holdings.iter().map(|it| it.given_us).collect();
         assert_eq!(given, [Some(30), Some(30), None]);
@@ -131,21 +131,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let lines =
             ["10 take", "11 take", "20 give", "21 give"].map(|it| format!("{it} task 1 0 5\n"));
-        fs::write(folder.path().join(BOOK_FILE), lines.concat()).unwrap();
+        fs::write(folder.path().join(LEDGER_FILE), lines.concat()).unwrap();
         let ledger = LockLedger::read(folder.path()).unwrap();
         assert_eq!(ledger.holdings.len(), 2);
         assert!(ledger.holdings.iter().all(|it| it.given_us.is_some()));
     }
 
     #[test]
-    fn an_odd_line_is_an_error_and_no_book_is_none() {
+    fn an_odd_line_is_an_error_and_a_missing_ledger_is_empty() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(
             LockLedger::read(folder.path()).unwrap(),
             LockLedger::default()
         );
         for odd in ["10 take", "10 give task 1 0 5", "x take task 1 0 5"] {
-            fs::write(folder.path().join(BOOK_FILE), format!("{odd}\n")).unwrap();
+            fs::write(folder.path().join(LEDGER_FILE), format!("{odd}\n")).unwrap();
             assert!(LockLedger::read(folder.path()).is_err(), "{odd}");
         }
     }

@@ -79,9 +79,9 @@ impl Checkers {
     /// Checkers with a full record.
     #[must_use]
     pub fn with_record() -> Self {
-        let judges = Self::default();
-        judges.with(|seen| seen.record = Some(Record::default()));
-        judges
+        let checkers = Self::default();
+        checkers.with(|seen| seen.record = Some(Record::default()));
+        checkers
     }
 
     /// Starts the world's time.
@@ -200,7 +200,7 @@ impl Checkers {
         self.with(|seen| seen.raft.started(replica));
         Arc::new(ReplicaObserver {
             replica,
-            judges: self.clone(),
+            checkers: self.clone(),
             has_begun: AtomicBool::new(false),
         })
     }
@@ -348,15 +348,15 @@ impl CheckerState {
 #[derive(Debug)]
 struct ReplicaObserver {
     replica: u32,
-    judges: Checkers,
+    checkers: Checkers,
     /// Whether it has seen a state since the replica started.
     has_begun: AtomicBool,
 }
 
 impl Observer<State> for ReplicaObserver {
     fn applied(&self, entry: &AppliedEntry<'_, State>) {
-        let is_first = self.judges.with(|seen| {
-            let reached_ms = &self.judges.reached_ms;
+        let is_first = self.checkers.with(|seen| {
+            let reached_ms = &self.checkers.reached_ms;
             reached_ms.store(seen.now_ms(), Ordering::Relaxed);
             let shown = Entry {
                 index: entry.index,
@@ -374,14 +374,14 @@ impl Observer<State> for ReplicaObserver {
         let one_in = sampling_interval(entry.state);
         let is_due = |every: u64| entry.index.is_multiple_of(every * one_in);
         if !has_begun || is_due(if is_first { 1 } else { AUDITED_ONE_IN }) {
-            self.judges.audit(self.replica, entry.state);
+            self.checkers.audit(self.replica, entry.state);
         } else if is_due(1) {
-            self.judges.compare(self.replica, entry.state);
+            self.checkers.compare(self.replica, entry.state);
         }
     }
 
     fn installed(&self, index: u64, state: &State) {
-        self.judges.with(|seen| {
+        self.checkers.with(|seen| {
             seen.raft.installed(self.replica, index);
             seen.coverage.reached(Situation::SnapshotInstalled);
             seen.scene(|| {
@@ -391,7 +391,7 @@ impl Observer<State> for ReplicaObserver {
                     .at(state.revision)
             });
         });
-        self.judges.audit(self.replica, state);
+        self.checkers.audit(self.replica, state);
     }
 }
 
@@ -419,28 +419,28 @@ mod tests {
     /// The states in between are broken for one entry each: polling the newest state never reveals them.
     #[test]
     fn every_entry_is_audited() {
-        let judges = Checkers::with_record();
+        let checkers = Checkers::with_record();
         let mut cluster = Cluster::with_hosts(1, 2);
-        let onlooker = judges.onlooker(1);
+        let onlooker = checkers.onlooker(1);
         onlooker.applied(&applied(&cluster.state, 1));
-        assert!(judges.is_clean());
+        assert!(checkers.is_clean());
         let job = cluster.submit(single("kept", 1, 1));
         let mut broken = cluster.state.clone();
         broken.jobs.remove(&job);
         onlooker.applied(&applied(&broken, 2));
         onlooker.applied(&applied(&cluster.state, 3));
-        assert!(!judges.is_clean());
-        judges.with(|seen| {
+        assert!(!checkers.is_clean());
+        checkers.with(|seen| {
             assert_eq!(seen.audits, 3);
             assert!(seen.found().any(|it| matches!(it, Violation::Audit(_))));
         });
-        let record = judges.take_record().unwrap();
+        let record = checkers.take_record().unwrap();
         assert!(record.first_violation().is_some());
     }
 
     #[test]
     fn of_large_states_one_in_some_is_looked_at() {
-        let judges = Checkers::default();
+        let checkers = Checkers::default();
         let cluster = Cluster::with_hosts(1, 2);
         let mut large = cluster.state;
         let host = Arc::clone(large.hosts.values().next().unwrap());
@@ -448,29 +448,29 @@ mod tests {
             large.hosts.insert(HostId(number), host.clone());
         }
         assert_eq!(sampling_interval(&large), 3);
-        let onlooker = judges.onlooker(1);
+        let onlooker = checkers.onlooker(1);
         // Its first one, and the third and the sixth, of which violations are reported.
         for (index, audits) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 3)] {
             onlooker.applied(&applied(&large, index));
             assert_eq!(
-                judges.with(|seen| seen.audits),
+                checkers.with(|seen| seen.audits),
                 audits,
                 "after entry {index}"
             );
         }
-        assert!(!judges.is_clean(), "two hosts share a name");
+        assert!(!checkers.is_clean(), "two hosts share a name");
     }
 
     #[test]
     fn who_applies_it_later_is_compared_and_audited_now_and_then() {
-        let judges = Checkers::default();
+        let checkers = Checkers::default();
         let cluster = Cluster::with_hosts(1, 2);
         let entries = 1..=2 * AUDITED_ONE_IN;
-        let (first, later) = (judges.onlooker(1), judges.onlooker(2));
+        let (first, later) = (checkers.onlooker(1), checkers.onlooker(2));
         for index in entries.clone() {
             first.applied(&applied(&cluster.state, index));
         }
-        let audits = || judges.with(|seen| seen.audits);
+        let audits = || checkers.with(|seen| seen.audits);
         assert_eq!(audits(), 2 * AUDITED_ONE_IN);
         for index in entries {
             later.applied(&applied(&cluster.state, index));
@@ -480,12 +480,12 @@ mod tests {
         later.installed(2 * AUDITED_ONE_IN, &cluster.state);
         assert_eq!(audits(), 2 * AUDITED_ONE_IN + 4);
         let installed = Situation::SnapshotInstalled;
-        assert_eq!(judges.with(|seen| seen.coverage.times(installed)), 1);
-        assert!(judges.is_clean());
+        assert_eq!(checkers.with(|seen| seen.coverage.times(installed)), 1);
+        assert!(checkers.is_clean());
         let mut other = cluster.state.clone();
         other.time = other.time.after(1);
         later.applied(&applied(&other, 2 * AUDITED_ONE_IN + 1));
         first.applied(&applied(&cluster.state, 2 * AUDITED_ONE_IN + 1));
-        assert!(!judges.is_clean(), "their states differ");
+        assert!(!checkers.is_clean(), "their states differ");
     }
 }

@@ -55,7 +55,7 @@ pub struct Operator {
     /// The running replicas.
     pub registry: Registry<State>,
     /// Checkers that record its answers.
-    pub judges: Checkers,
+    pub checkers: Checkers,
 }
 
 impl Operator {
@@ -82,7 +82,7 @@ impl Operator {
         while Instant::now() < deadline {
             match self.ask(change).await {
                 Some(Ok(_)) => return true,
-                Some(Err(refusal)) => self.judges.scene(|| {
+                Some(Err(refusal)) => self.checkers.scene(|| {
                     let what = format_args!("{change:?} is refused: {}", chain(&refusal));
                     Scene::new(SceneKind::Answer, what)
                 }),

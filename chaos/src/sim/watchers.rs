@@ -94,7 +94,7 @@ pub struct SimWatcher {
     /// The hubs it may use.
     pub hubs: Hubs,
     /// Checkers of its deliveries.
-    pub judges: Checkers,
+    pub checkers: Checkers,
     /// Its random stream.
     pub random: ChaCha8Rng,
     /// Whether it resumes one revision too late (a mutant).
@@ -143,7 +143,7 @@ impl SimWatcher {
                 let number = self.number;
                 // No entry was applied since the hub read the state: nothing was awaited in between.
                 let lacked = handle.with_state(|state| state.events.compacted());
-                self.judges.with(|seen| {
+                self.checkers.with(|seen| {
                     seen.coverage.reached(Situation::EventsGone);
                     seen.watching.gone(number, asked, gone.compacted, lacked);
                 });
@@ -152,7 +152,7 @@ impl SimWatcher {
             Err(SubscribeError::Full { .. }) => return None,
         };
         if is_resumed {
-            self.judges
+            self.checkers
                 .with(|seen| seen.coverage.reached(Situation::WatchResumed));
         }
         let (sender, receiver) = mpsc::channel(UNDER_WAY_MAX);
@@ -182,10 +182,10 @@ impl SimWatcher {
             let number = self.number;
             if events.is_empty() {
                 position.bookmark(revision);
-                self.judges
+                self.checkers
                     .with(|seen| seen.watching.bookmark(number, revision));
             } else if position.deliver(revision) {
-                self.judges
+                self.checkers
                     .with(|seen| seen.watching.delivered(number, revision, &events));
             }
         }

@@ -26,11 +26,11 @@ use crate::run::replay::ReplayedLog;
 use crate::run::report::{CheckResults, Coverage, coverage};
 
 /// Invariants that cannot be checked from outside.
-pub(super) fn not_judged(has_book: bool) -> Vec<&'static str> {
-    let by_tasks = if has_book {
+pub(super) fn not_judged(has_ledger: bool) -> Vec<&'static str> {
+    let by_tasks = if has_ledger {
         "which GPUs an attempt was given, and whether a counted success has run to its end: events do not show it"
     } else {
-        "I1, I2 and I6 by the tasks' GPU ledger (--book)"
+        "I1, I2 and I6 by the tasks' GPU ledger (--gpu-ledger)"
     };
     vec![
         "I3 (commands of old leaders), I8, I11 and the audit: the log and the states are internal to the replicas",
@@ -542,7 +542,7 @@ mod tests {
     #[test]
     fn an_empty_ledger_proves_nothing() {
         let kept = LedgerFolder {
-            folder: "/book/chaos-1".into(),
+            folder: "/ledger/chaos-1".into(),
             has_gpus: true,
         };
         let played = RunContext {

@@ -7,7 +7,7 @@ use crate::run::external::TargetOptions;
 /// repeated although killed processes have new ones; certificates and tokens from variables are not
 /// included.
 pub(super) fn command(options: &TargetOptions) -> String {
-    let mut words = format!(
+    let mut command = format!(
         "muster chaos run --target {} --seed {} --repetitions {}",
         options.cluster.addresses.join(","),
         options.seed,
@@ -15,7 +15,7 @@ pub(super) fn command(options: &TargetOptions) -> String {
     );
     let mut add = |flag: &str, values: Vec<String>| {
         if !values.is_empty() {
-            words.push_str(&format!(" --{flag} {}", values.join(",")));
+            command.push_str(&format!(" --{flag} {}", values.join(",")));
         }
     };
     add("context", options.context.iter().cloned().collect());
@@ -26,11 +26,11 @@ pub(super) fn command(options: &TargetOptions) -> String {
     let replicas = options.replicas.iter().map(ToString::to_string);
     add("replica-pid", replicas.collect());
     add("queue", options.queue.iter().cloned().collect());
-    if let Some((trainer, folder)) = &options.book {
-        add("book", vec![folder.display().to_string()]);
+    if let Some((trainer, folder)) = &options.gpu_ledger {
+        add("gpu-ledger", vec![folder.display().to_string()]);
         add("trainer", vec![trainer.display().to_string()]);
     }
-    words
+    command
 }
 
 #[cfg(test)]
@@ -44,7 +44,7 @@ mod tests {
     use crate::cluster::Fault;
 
     #[test]
-    fn everything_that_was_said_is_repeated() {
+    fn the_command_repeats_every_option() {
         let agent = |host: &str, pid| NamedAgent {
             host: host.to_owned(),
             pid,
@@ -57,7 +57,7 @@ mod tests {
             replicas: Vec::new(),
             user: "ada".to_owned(),
             queue: None,
-            book: None,
+            gpu_ledger: None,
             repetitions: 1,
             seed: 7,
             out: PathBuf::from("out"),
@@ -70,11 +70,11 @@ mod tests {
             agents: vec![agent("node01", 11), agent("node02", 12)],
             replicas: vec![21],
             queue: Some("night".to_owned()),
-            book: Some((PathBuf::from("/opt/trainer"), PathBuf::from("/book"))),
+            gpu_ledger: Some((PathBuf::from("/opt/trainer"), PathBuf::from("/ledger"))),
             ..bare
         };
         let rest = "--context lab --allow agent-killed,replica-killed --agent-pid node01=11,node02=12 --replica-pid 21 \
-                    --queue night --book /book --trainer /opt/trainer";
+                    --queue night --gpu-ledger /ledger --trainer /opt/trainer";
         assert_eq!(command(&full), format!("{head} {rest}"));
     }
 }

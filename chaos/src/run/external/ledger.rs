@@ -40,7 +40,7 @@ impl LedgerFolder {
         let folder = self.folder.display();
         ledger.holdings.is_empty().then(|| {
             format!(
-                "no task has written to {folder}, as seen from here: --book must name a folder on a file system \
+                "no task has written to {folder}, as seen from here: --gpu-ledger must name a folder on a file system \
                  that all hosts and this machine share, at the same path, in which tasks may write"
             )
         })

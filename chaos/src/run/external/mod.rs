@@ -85,7 +85,7 @@ pub struct TargetOptions {
     /// Path of the example trainer, the same on every host, and a folder shared by all hosts and this
     /// machine: tasks lock their GPUs in a subfolder of the run. Without it tasks sleep, and only the
     /// cluster itself reports their GPUs.
-    pub book: Option<(PathBuf, PathBuf)>,
+    pub gpu_ledger: Option<(PathBuf, PathBuf)>,
     /// Repetitions of each fault.
     pub repetitions: u32,
     /// Seed of the users' calls and the fault targets.
@@ -213,7 +213,7 @@ async fn work(
     let begin = Revision(status.revision);
     let foreign_jobs = foreign_jobs(client).await?;
     let mut workshop = workshop(options, client, tag).await?;
-    let kept = options.book.as_ref().map(|(_, named)| LedgerFolder {
+    let kept = options.gpu_ledger.as_ref().map(|(_, named)| LedgerFolder {
         folder: LedgerFolder::folder(named, tag),
         has_gpus: workshop.gpus[0] > 0,
     });
@@ -276,7 +276,7 @@ fn grounds(options: &TargetOptions, tag: &Tag, cluster: String, foreign_jobs: us
         allowed: options.allowed.iter().copied().collect(),
         foreign_jobs,
         foreign_displaced: 0,
-        not_judged: checkers::not_judged(options.book.is_some()),
+        not_judged: checkers::not_judged(options.gpu_ledger.is_some()),
     }
 }
 
@@ -374,7 +374,7 @@ async fn workshop(
         0 => GANG_TASKS_MAX,
         _ => (count(free.count()) / 2).clamp(1, GANG_TASKS_MAX),
     };
-    let tool = match &options.book {
+    let tool = match &options.gpu_ledger {
         Some((trainer, named)) => TaskProgram::Trainer {
             trainer: trainer.clone(),
             ledger: LedgerFolder::folder(named, tag),

@@ -40,7 +40,7 @@ pub struct Connection {
     node: NodeId,
     network: SimNetwork,
     registry: Registry<State>,
-    judges: Checkers,
+    checkers: Checkers,
     calls: Arc<Calls>,
 }
 
@@ -57,7 +57,7 @@ impl Connection {
         node: NodeId,
         network: SimNetwork,
         registry: Registry<State>,
-        judges: Checkers,
+        checkers: Checkers,
         known: impl IntoIterator<Item = Peer>,
         seed: u64,
     ) -> Self {
@@ -70,7 +70,7 @@ impl Connection {
             node,
             network,
             registry,
-            judges,
+            checkers,
             calls: Arc::new(Calls::seeded(config, seed)),
         }
     }
@@ -167,7 +167,7 @@ impl Connection {
     }
 
     fn reached(&self, situation: Situation) {
-        self.judges.with(|seen| seen.coverage.reached(situation));
+        self.checkers.with(|seen| seen.coverage.reached(situation));
     }
 }
 

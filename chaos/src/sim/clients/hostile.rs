@@ -38,9 +38,10 @@ impl SimClient {
                 1 => {
                     let request = RequestId(self.random.random());
                     let spec = Arc::new(self.draw_broken());
-                    self.judges.with(|seen| seen.acknowledged.asked(request));
+                    self.checkers.with(|seen| seen.acknowledged.asked(request));
                     self.demand(submission(request, spec)).await;
-                    self.judges.with(|seen| seen.acknowledged.refused(request));
+                    self.checkers
+                        .with(|seen| seen.acknowledged.refused(request));
                 }
                 _ => {
                     let command = self.draw_unfounded();
@@ -60,13 +61,14 @@ impl SimClient {
             name: "another".to_owned(),
             ..JobSpec::clone(&spec)
         };
-        self.judges.with(|seen| seen.acknowledged.asked(request));
+        self.checkers.with(|seen| seen.acknowledged.asked(request));
         let answer = self.insist(submission(request, spec)).await;
         let Some(Answer::Job(job)) = answer else {
-            self.judges.with(|seen| seen.acknowledged.refused(request));
+            self.checkers
+                .with(|seen| seen.acknowledged.refused(request));
             return;
         };
-        self.judges
+        self.checkers
             .with(|seen| seen.acknowledged.submitted(request, job));
         let spec = Arc::new(other);
         self.demand(submission(request, spec)).await;
@@ -76,10 +78,10 @@ impl SimClient {
     async fn demand(&mut self, command: Command) {
         match self.insist(command.clone()).await {
             None => self
-                .judges
+                .checkers
                 .with(|seen| seen.coverage.reached(Situation::HostileRefused)),
             Some(answer) => self
-                .judges
+                .checkers
                 .violate(Violation::Admitted(format!("{answer:?} for {command:?}"))),
         }
     }

@@ -71,7 +71,7 @@ pub struct SimClient {
     /// Connection to the cluster.
     pub line: Connection,
     /// Checkers that record its answers.
-    pub judges: Checkers,
+    pub checkers: Checkers,
     /// Random stream of this user, for its current job.
     pub random: ChaCha8Rng,
     /// Pace of the world.
@@ -109,14 +109,15 @@ impl SimClient {
                 continue;
             }
             let submit = submission(request, Arc::new(spec));
-            self.judges.with(|seen| seen.acknowledged.asked(request));
+            self.checkers.with(|seen| seen.acknowledged.asked(request));
             if let Some(Answer::Job(job)) = self.insist(submit.clone()).await {
-                self.judges
+                self.checkers
                     .with(|seen| seen.acknowledged.submitted(request, job));
                 earlier.push(job);
                 self.follow_up(request, job, submit).await;
             } else {
-                self.judges.with(|seen| seen.acknowledged.refused(request));
+                self.checkers
+                    .with(|seen| seen.acknowledged.refused(request));
             }
             let pause_ms = self.random.random_range(self.tempo.job_pause_ms());
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
@@ -145,11 +146,11 @@ impl SimClient {
             request: RequestKey::of(request),
             pipeline,
         };
-        self.judges
+        self.checkers
             .with(|seen| seen.acknowledged.asked_pipeline(request, count));
         for _ in 0..PIPELINE_SUBMITS {
             if let Some(Answer::Pipeline(id)) = self.insist(submit.clone()).await {
-                self.judges.with(|seen| {
+                self.checkers.with(|seen| {
                     seen.coverage.reached(Situation::PipelineSubmitted);
                     seen.acknowledged.submitted_pipeline(request, id);
                 });
@@ -164,7 +165,7 @@ impl SimClient {
             0 => self.cancel(job).await,
             1 => {
                 if let Some(Answer::Job(again)) = self.insist(submit).await {
-                    self.judges.with(|seen| {
+                    self.checkers.with(|seen| {
                         seen.coverage.reached(Situation::RequestRepeated);
                         seen.acknowledged.submitted(request, again);
                     });
@@ -250,7 +251,7 @@ impl SimClient {
             reason,
         };
         if self.insist(cancel).await.is_some() {
-            self.judges.with(|seen| {
+            self.checkers.with(|seen| {
                 seen.coverage.reached(Situation::Cancelled);
                 seen.acknowledged.cancelled(job);
             });
@@ -273,7 +274,7 @@ impl SimClient {
         };
         let asked = self.network.exchange(self.node, node, served);
         if let Ok(Some(Some(is_seen))) = tokio::time::timeout(TRY_TIMEOUT, asked).await {
-            self.judges.with(|seen| {
+            self.checkers.with(|seen| {
                 seen.coverage.reached(Situation::ReadBack);
                 if !is_seen {
                     seen.acknowledged.unseen(job, node.0);
@@ -302,7 +303,7 @@ impl SimClient {
     }
 
     fn scene(&self, kind: SceneKind, what: fmt::Arguments<'_>) {
-        self.judges.scene(|| Scene::new(kind, what).on(self.node));
+        self.checkers.scene(|| Scene::new(kind, what).on(self.node));
     }
 
     /// Draws size and run time of a job: small and short, or as in the Philly trace.

@@ -90,7 +90,7 @@ pub struct SimHost {
     gateway: Gateway,
     replicas: Vec<NodeId>,
     supervisors: Supervisors,
-    judges: Checkers,
+    checkers: Checkers,
     disk: Arc<Mutex<HostDisk>>,
     gpus: Arc<Mutex<BTreeMap<GpuUuid, GpuHealth>>>,
     sensors: Arc<Mutex<Sensors>>,
@@ -133,10 +133,10 @@ impl SimHost {
         network: SimNetwork,
         gateway: Gateway,
         replicas: Vec<NodeId>,
-        judges: Checkers,
+        checkers: Checkers,
     ) -> Self {
         let by_wall = settings.mutant == Some(Mutant::WallClockLeases);
-        let supervisors = Supervisors::new(clock.clone(), by_wall, judges.clone());
+        let supervisors = Supervisors::new(clock.clone(), by_wall, checkers.clone());
         let first = u128::from(settings.number) << 32;
         let gpus = (0..u128::from(settings.gpus))
             .map(|index| (GpuUuid(first + index), GpuHealth::Healthy))
@@ -148,7 +148,7 @@ impl SimHost {
             gateway,
             replicas,
             supervisors,
-            judges,
+            checkers,
             disk: Arc::default(),
             gpus: Arc::new(Mutex::new(gpus)),
             sensors: Arc::default(),
@@ -247,7 +247,7 @@ impl SimHost {
     }
 
     fn reached(&self, situation: Situation) {
-        self.judges.with(|seen| seen.coverage.reached(situation));
+        self.checkers.with(|seen| seen.coverage.reached(situation));
     }
 
     fn registration(&self) -> Arc<HostRegistration> {

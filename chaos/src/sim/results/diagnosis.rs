@@ -22,7 +22,7 @@ const JOBS_DESCRIBED_MAX: usize = 5;
 pub fn describe_stuck(world: &World) -> String {
     let mut text = format!(
         "{} processes run",
-        world.judges.with(|seen| seen.gpu_ledger.running())
+        world.checkers.with(|seen| seen.gpu_ledger.running())
     );
     let mut newest: Option<State> = None;
     for (node, handle) in world.replicas.registry.up() {

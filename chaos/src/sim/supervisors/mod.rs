@@ -33,7 +33,7 @@ pub struct Supervisors {
     clock: SimClock,
     /// Whether they measure leases by a clock that can be set (a mutant).
     by_wall: bool,
-    judges: Checkers,
+    checkers: Checkers,
 }
 
 #[derive(Debug, Default)]
@@ -72,13 +72,13 @@ fn scene_of(owner: Owner, what: &str, happened: impl std::fmt::Display) -> Scene
 impl Supervisors {
     /// Creates an empty set of supervisors.
     #[must_use]
-    pub fn new(clock: SimClock, by_wall: bool, judges: Checkers) -> Self {
+    pub fn new(clock: SimClock, by_wall: bool, checkers: Checkers) -> Self {
         Self {
             inner: Arc::default(),
             changed: Arc::default(),
             clock,
             by_wall,
-            judges,
+            checkers,
         }
     }
 
@@ -140,7 +140,7 @@ impl Supervisors {
         let waits = task.waits;
         self.lock().tasks.insert(owner, task);
         if waits {
-            self.judges
+            self.checkers
                 .with(|seen| seen.assembly.prepared(owner, gang_of(assignment)));
             let master_port = None;
             self.report(owner, SupervisorReport::Prepared { master_port });
@@ -160,7 +160,7 @@ impl Supervisors {
         let mut task = Supervised::new(assignment, deadline, behaviour, self.now());
         task.exit = Some(exit.clone());
         self.lock().tasks.insert(owner, task);
-        self.judges.with(|seen| {
+        self.checkers.with(|seen| {
             seen.scene(|| scene_of(owner, "nothing of", "begins: there is no account"));
             seen.coverage.reached(Situation::Refused);
         });
@@ -178,7 +178,7 @@ impl Supervisors {
         if let Some(assignment) = begun {
             let members = assignment.rank.world_size;
             let gang = gang_of(&assignment);
-            self.judges
+            self.checkers
                 .with(|seen| seen.assembly.started(owner, gang, members));
             self.run_process(owner, &assignment);
         }
@@ -186,7 +186,7 @@ impl Supervisors {
     }
 
     fn run_process(&self, owner: Owner, assignment: &TaskAssignment) {
-        self.judges.with(|seen| {
+        self.checkers.with(|seen| {
             seen.scene(|| scene_of(owner, "a process of", "begins"));
             seen.gpu_ledger
                 .started(owner, gang_of(assignment), &assignment.gpus)
@@ -207,7 +207,7 @@ impl Supervisors {
             }
         }
         if suspended {
-            self.judges
+            self.checkers
                 .with(|seen| seen.coverage.reached(Situation::TaskPaused));
         }
         self.changed.notify_one();
@@ -260,7 +260,7 @@ impl Supervisors {
         let running = inner.tasks.iter().filter(|(_, task)| task.runs());
         let running: Vec<Owner> = running.map(|(owner, _)| *owner).collect();
         drop(inner);
-        self.judges.with(|seen| {
+        self.checkers.with(|seen| {
             running
                 .into_iter()
                 .for_each(|owner| seen.gpu_ledger.froze(owner))
@@ -283,7 +283,7 @@ impl Supervisors {
         let running = inner.tasks.iter().filter(|(_, task)| task.runs());
         let running: Vec<Owner> = running.map(|(owner, _)| *owner).collect();
         drop(inner);
-        self.judges.with(|seen| {
+        self.checkers.with(|seen| {
             running
                 .into_iter()
                 .for_each(|owner| seen.gpu_ledger.thawed(owner))
@@ -295,7 +295,8 @@ impl Supervisors {
     pub fn die(&self) {
         let mut inner = self.lock();
         for owner in std::mem::take(&mut inner.tasks).into_keys() {
-            self.judges.with(|seen| seen.gpu_ledger.ended(owner, None));
+            self.checkers
+                .with(|seen| seen.gpu_ledger.ended(owner, None));
         }
         inner.agent = None;
         inner.frozen_at = None;
@@ -332,12 +333,12 @@ impl Supervisors {
         drop(inner);
         for (owner, turn) in turns {
             match turn {
-                TaskChange::Killed => self.judges.with(|seen| {
+                TaskChange::Killed => self.checkers.with(|seen| {
                     seen.scene(|| scene_of(owner, "a process of", "is killed and hangs"));
                     seen.gpu_ledger.killed(owner);
                 }),
                 TaskChange::Stuck => {
-                    self.judges
+                    self.checkers
                         .with(|seen| seen.coverage.reached(Situation::Hung));
                     self.report_stuck(owner);
                 }
@@ -348,7 +349,7 @@ impl Supervisors {
     }
 
     fn ended(&self, owner: Owner, exit: Exit) {
-        self.judges.with(|seen| {
+        self.checkers.with(|seen| {
             seen.scene(|| scene_of(owner, "a process of", format_args!("ends: {exit:?}")));
             seen.gpu_ledger.ended(owner, exit.code);
             if exit.start_error.is_some() {

@@ -416,11 +416,11 @@ impl<'a> Sweep<'a> {
             first: None,
             progress,
         });
-        let judges = Checkers::default();
+        let checkers = Checkers::default();
         if options.seeds == 1 {
-            let only = || judges.clone();
+            let only = || checkers.clone();
             let report_time =
-                |sweep: &mut Sweep<'_>| sweep.report_simulated_time(judges.reached_ms());
+                |sweep: &mut Sweep<'_>| sweep.report_simulated_time(checkers.reached_ms());
             with_progress(&sweep, report_time, || {
                 run_some(&next, options, &sweep, only)
             })?;
@@ -468,11 +468,11 @@ fn run_some(
     next: &impl Fn() -> Option<u64>,
     options: &SweepOptions,
     sweep: &Mutex<Sweep<'_>>,
-    judges: impl Fn() -> Checkers,
+    checkers: impl Fn() -> Checkers,
 ) -> io::Result<()> {
     while let Some(seed) = next() {
         let before = core_time();
-        let report = judged(&world_of(options, seed, options.mutant), &judges())?;
+        let report = judged(&world_of(options, seed, options.mutant), &checkers())?;
         let spent = core_time().saturating_sub(before);
         let mut sweep = sweep.lock().unwrap_or_else(PoisonError::into_inner);
         sweep.take(report, spent)?;

@@ -42,11 +42,11 @@ impl World {
     pub(super) fn judge_healed(&self) {
         for host in self.hosts.iter().filter(|host| !host.is_acknowledged()) {
             let stuck = format!("a finding of {} is never acknowledged", host.name());
-            self.judges.violate(Violation::Stuck(stuck));
+            self.checkers.violate(Violation::Stuck(stuck));
         }
         for (rule, component) in self.forgotten() {
             let forgotten = Misplaced::StaleHold { rule, component };
-            self.judges.violate(Violation::Misplaced(forgotten));
+            self.checkers.violate(Violation::Misplaced(forgotten));
         }
     }
 

@@ -16,19 +16,19 @@ impl World {
         for (node, handle) in &up {
             if handle.status().removal.is_some() {
                 let mistaken = format!("({}) is a member but considers itself removed", node.0);
-                self.judges.violate(Violation::Replica(mistaken));
+                self.checkers.violate(Violation::Replica(mistaken));
             }
             let state = handle.fork();
             revisions.push(state.revision.get());
-            self.judges.judge_final(node.0, &state);
+            self.checkers.judge_final(node.0, &state);
             self.judge_past(node.0, handle);
         }
         if revisions.windows(2).any(|pair| pair[0] != pair[1]) {
-            self.judges.violate(Violation::Apart(revisions));
+            self.checkers.violate(Violation::Apart(revisions));
         }
         // In a world that ended early, deliveries to watchers are incomplete.
-        if self.judges.is_clean() {
-            self.judges.with(|seen| {
+        if self.checkers.is_clean() {
+            self.checkers.with(|seen| {
                 let behind = seen.watching.behind().into_iter();
                 seen.violations.extend(behind.map(Violation::Watch));
             });
@@ -38,12 +38,14 @@ impl World {
     /// Checks a replica's answers about past states against the states that replicas had then; it may have
     /// retained too little.
     fn judge_past(&self, id: u32, handle: &Handle<State>) {
-        let some: Vec<_> = self.judges.with(|seen| seen.agreement.sampled().collect());
+        let some: Vec<_> = self
+            .checkers
+            .with(|seen| seen.agreement.sampled().collect());
         for (revision, hash) in some {
             let wrong = match handle.state_at(revision.get(), &|| true) {
                 Ok(state) if (state.revision, Digest::default().of(&state)) == (revision, hash) => {
                     let situation = Situation::PastRead;
-                    self.judges.with(|seen| seen.coverage.reached(situation));
+                    self.checkers.with(|seen| seen.coverage.reached(situation));
                     continue;
                 }
                 Ok(state) => format!("returns revision {} with a different state", state.revision),
@@ -53,7 +55,7 @@ impl World {
                 Err(error) => error.to_string(),
             };
             let text = format!("({id}) cannot read the past at revision {revision}: {wrong}");
-            self.judges.violate(Violation::Replica(text));
+            self.checkers.violate(Violation::Replica(text));
         }
     }
 }

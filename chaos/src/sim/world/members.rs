@@ -34,7 +34,7 @@ impl World {
             network: self.network.clone(),
             gateway: self.gateway.clone(),
             registry: self.replicas.registry.clone(),
-            judges: self.judges.clone(),
+            checkers: self.checkers.clone(),
         };
         let (done, finished) = oneshot::channel();
         let own = seed_of(self.options.seed, StreamOwner::Errand, number, 0);

@@ -75,7 +75,7 @@ pub struct World {
     /// Number of requests sent by operators.
     operators_requests: AtomicU64,
     /// The checkers.
-    pub judges: Checkers,
+    pub checkers: Checkers,
 }
 
 /// Runs one world to its end. A panic is a violation like any other.
@@ -91,25 +91,25 @@ pub fn simulate(options: &WorldOptions) -> std::io::Result<Report> {
 /// # Errors
 /// If the operating system cannot create an event loop.
 pub fn record(options: &WorldOptions) -> std::io::Result<(Report, Record)> {
-    let judges = Checkers::with_record();
-    let report = judged(options, &judges)?;
-    Ok((report, judges.take_record().unwrap_or_default()))
+    let checkers = Checkers::with_record();
+    let report = judged(options, &checkers)?;
+    Ok((report, checkers.take_record().unwrap_or_default()))
 }
 
 /// Runs one world to its end with the given checkers, which can be queried for its progress meanwhile.
 ///
 /// # Errors
 /// If the operating system cannot create an event loop.
-pub fn judged(options: &WorldOptions, judges: &Checkers) -> std::io::Result<Report> {
+pub fn judged(options: &WorldOptions, checkers: &Checkers) -> std::io::Result<Report> {
     let ran = catch_unwind(AssertUnwindSafe(|| {
-        let (options, judges) = (options.clone(), judges.clone());
+        let (options, checkers) = (options.clone(), checkers.clone());
         run_world(options.seed, async move {
-            World::new(options, judges).run().await
+            World::new(options, checkers).run().await
         })
     }));
     ran.unwrap_or_else(|payload| {
         let panicked = Violation::Panic(panic_message(&*payload));
-        judges.violate(panicked.clone());
+        checkers.violate(panicked.clone());
         Ok(Report {
             seed: options.seed,
             violations: vec![panicked],
@@ -119,8 +119,8 @@ pub fn judged(options: &WorldOptions, judges: &Checkers) -> std::io::Result<Repo
 }
 
 impl World {
-    fn new(options: WorldOptions, judges: Checkers) -> Self {
-        judges.begin();
+    fn new(options: WorldOptions, checkers: Checkers) -> Self {
+        checkers.begin();
         let seed = options.seed;
         let plan = options.plan();
         let network = SimNetwork::new(seed);
@@ -137,7 +137,7 @@ impl World {
             hubs: Hubs::default(),
             plan,
             operators_requests: AtomicU64::new(1),
-            judges,
+            checkers,
         };
         world.add_hosts();
         world
@@ -170,7 +170,7 @@ impl World {
                 self.network.clone(),
                 self.gateway.clone(),
                 nodes.clone(),
-                self.judges.clone(),
+                self.checkers.clone(),
             );
             self.hosts.push(host);
         }
@@ -179,7 +179,7 @@ impl World {
     async fn run(mut self) -> Report {
         if let Err(error) = self.found().await {
             let refusal = format!("did not start: {error}");
-            self.judges.violate(Violation::Replica(refusal));
+            self.checkers.violate(Violation::Replica(refusal));
             return self.report();
         }
         self.hosts.iter().for_each(SimHost::boot);
@@ -214,7 +214,7 @@ impl World {
     }
 
     fn goes_on(&self) -> bool {
-        self.judges.is_clean() || Mutant::continues_after_violation(self.options.mutant)
+        self.checkers.is_clean() || Mutant::continues_after_violation(self.options.mutant)
     }
 
     /// Starts all replicas and forms the group.
@@ -229,7 +229,7 @@ impl World {
             && let Err(error) = first.initialize(members).await
         {
             let refusal = format!("did not form the group: {error}");
-            self.judges.violate(Violation::Replica(refusal));
+            self.checkers.violate(Violation::Replica(refusal));
         }
         Ok(())
     }
@@ -263,7 +263,7 @@ impl World {
     /// # Errors
     /// If it refuses the contents of its disk.
     pub async fn start_replica(&mut self, id: u32) -> Result<(), StartError> {
-        let onlooker = self.judges.onlooker(id);
+        let onlooker = self.checkers.onlooker(id);
         let handle = self.replicas.start(id, onlooker).await?;
         let machine = self.replicas.nodes[id as usize - 1].clone();
         let heartbeats = Arc::new(SharedHeartbeatStore::new(HeartbeatStore::new(
@@ -321,14 +321,14 @@ impl World {
     pub fn kill_replica(&mut self, id: u32) {
         let node = NodeId(id);
         if self.leads_with_open_proposals(id) {
-            self.judges
+            self.checkers
                 .with(|seen| seen.coverage.reached(Situation::KilledBetween));
         }
         self.gateway.close(node);
         self.heartbeats.close(node);
         self.hubs.close(node);
         let lost = self.replicas.kill(id);
-        self.judges.with(|seen| {
+        self.checkers.with(|seen| {
             if lost.writes > 0 {
                 seen.coverage.reached(Situation::WritesLost);
             }
@@ -370,13 +370,13 @@ impl World {
     fn client(&self, number: u32) -> SimClient {
         let seed = self.options.seed;
         let node = NodeId(CLIENT_NODES + number);
-        let (network, judges) = (self.network.clone(), self.judges.clone());
+        let (network, checkers) = (self.network.clone(), self.checkers.clone());
         let registry = self.replicas.registry.clone();
         let line = Connection::new(
             node,
             network.clone(),
             registry.clone(),
-            judges.clone(),
+            checkers.clone(),
             self.plan.shape.known().map(Replicas::<State>::peer),
             seed_of(seed, StreamOwner::Jitter, number, 0),
         );
@@ -387,7 +387,7 @@ impl World {
             network,
             registry,
             line,
-            judges,
+            checkers,
             random: draws(seed, StreamOwner::User, number, 0),
             tempo: self.options.scale.tempo,
             reads_stale: self.options.mutant == Some(Mutant::StaleReads),
@@ -411,7 +411,7 @@ impl World {
 
     /// Checks that a replica stops by itself only because of its disk.
     fn watch_replica_exit(&self, id: u32, handle: Handle<State>) {
-        let judges = self.judges.clone();
+        let checkers = self.checkers.clone();
         let machine = self.replicas.nodes[id as usize - 1].clone();
         spawn_on(machine.node, u64::from(id), async move {
             let mut leadership = handle.leadership();
@@ -419,15 +419,15 @@ impl World {
                 return;
             }
             if handle.status().removal.is_some() {
-                judges.with(|seen| seen.coverage.reached(Situation::RemovalNoticed));
+                checkers.with(|seen| seen.coverage.reached(Situation::RemovalNoticed));
             } else if machine.ran_out_of_space() {
-                judges.with(|seen| seen.coverage.reached(Situation::DiskStopped));
+                checkers.with(|seen| seen.coverage.reached(Situation::DiskStopped));
             } else if machine.has_failed() {
-                judges.with(|seen| seen.coverage.reached(Situation::DiskFailed));
+                checkers.with(|seen| seen.coverage.reached(Situation::DiskFailed));
             } else if !machine.was_damaged() {
                 let reason = handle.status().stopped;
                 let stopped = format!("({id}) stopped by itself: {reason:?}");
-                judges.violate(Violation::Replica(stopped));
+                checkers.violate(Violation::Replica(stopped));
             }
         });
     }
@@ -437,7 +437,7 @@ impl World {
         let state = last.map(|(_, handle)| handle.fork()).unwrap_or_default();
         let mishaps = self.network.mishaps();
         let in_phase = |phase| state.jobs.values().filter(|job| job.phase == phase).count() as u64;
-        self.judges.with(|seen| {
+        self.checkers.with(|seen| {
             let panics = take_panics().into_iter().map(Violation::Panic);
             seen.violations.extend(panics);
             seen.coverage.read_events(&state);

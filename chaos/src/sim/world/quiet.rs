@@ -39,7 +39,7 @@ impl World {
         self.recover(repaired).await;
         for finished in users {
             if tokio::time::timeout_at(deadline, finished).await.is_err() {
-                self.judges.violate(Violation::Stuck(
+                self.checkers.violate(Violation::Stuck(
                     "a user's request is never answered".to_owned(),
                 ));
                 return;
@@ -62,7 +62,8 @@ impl World {
             }
             self.give_back().await;
             if Instant::now() > deadline {
-                self.judges.violate(Violation::Stuck(describe_stuck(self)));
+                self.checkers
+                    .violate(Violation::Stuck(describe_stuck(self)));
                 return;
             }
             tokio::time::sleep(tempo.quiet_look()).await;
@@ -72,7 +73,7 @@ impl World {
         let rest = Instant::now() + REST_MAX;
         loop {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            let is_told = self.judges.with(|seen| seen.watching.behind().is_empty());
+            let is_told = self.checkers.with(|seen| seen.watching.behind().is_empty());
             if (self.is_at_one_revision() && is_told) || Instant::now() > rest {
                 return;
             }
@@ -89,7 +90,7 @@ impl World {
     /// Acts as the operator after all repairs: lifts the remaining blocks by rules, and resumes jobs whose
     /// resumption was known only to a lost group.
     pub async fn give_back(&self) {
-        let went_back = self.judges.with(|seen| seen.was_restored);
+        let went_back = self.checkers.with(|seen| seen.was_restored);
         let author = || "operator".to_owned();
         let request = || {
             let number = self.operators_requests.fetch_add(1, Ordering::Relaxed);
@@ -126,7 +127,7 @@ impl World {
     /// ends, and of running processes. Jobs that can never start are excluded, and searched for when
     /// nothing runs: to explain why a job waits costs a round of planning.
     fn left(&self, hopeless: &mut BTreeSet<JobId>) -> (usize, usize) {
-        let (running, jobs) = self.judges.with(|seen| {
+        let (running, jobs) = self.checkers.with(|seen| {
             let jobs: Vec<JobId> = seen.acknowledged.jobs().collect();
             (seen.gpu_ledger.running(), jobs)
         });

@@ -10,13 +10,13 @@ use crate::sim::world::{LOOK, World};
 impl World {
     /// Observes a replica's term, leadership and log: on every change, and each second.
     pub(super) fn start_raft_watch(&self, id: u32, handle: Handle<State>) {
-        let judges = self.judges.clone();
+        let checkers = self.checkers.clone();
         let node = NodeId(id);
         spawn_on(node, u64::from(id), async move {
             let mut leadership = handle.leadership();
             loop {
                 let now = leadership.borrow_and_update().clone();
-                judges.with(|seen| {
+                checkers.with(|seen| {
                     // Initially it reports 0.
                     if now.term > 0 {
                         seen.raft.in_term(id, now.term);

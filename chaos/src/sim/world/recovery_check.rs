@@ -30,7 +30,7 @@ impl World {
             if repaired.elapsed() > RECOVERED_MAX {
                 let seconds = RECOVERED_MAX.as_secs();
                 let text = format!("{seconds} s after the last repair: {lacking}");
-                self.judges.violate(Violation::Unrecovered(text));
+                self.checkers.violate(Violation::Unrecovered(text));
                 return;
             }
             sleep(LOOK).await;
@@ -57,8 +57,8 @@ impl World {
         members.iter().find_map(|(node, handle)| {
             let now = handle.leadership().borrow().clone();
             let commits = || {
-                let judges = &self.judges;
-                judges.with(|seen| seen.raft.has_committed_in(now.term))
+                let checkers = &self.checkers;
+                checkers.with(|seen| seen.raft.has_committed_in(now.term))
             };
             let (leader, revision) =
                 handle.with_state(|state| (state.leadership.replica, state.revision));

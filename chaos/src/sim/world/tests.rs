@@ -52,16 +52,16 @@ fn a_cluster_that_is_restored_keeps_every_promise_but_what_came_after_its_backup
 #[test]
 fn replicas_that_do_not_come_together_again_are_noticed() {
     for (is_founded, kinds) in [(true, &[][..]), (false, &["recovery"][..])] {
-        let judges = Checkers::default();
+        let checkers = Checkers::default();
         let world = async {
-            let mut world = World::new(options(1, None), judges.clone());
+            let mut world = World::new(options(1, None), checkers.clone());
             if is_founded {
                 world.found().await.unwrap();
             }
             world.recover(Instant::now()).await;
         };
         run_world(1, world).unwrap();
-        let found: Vec<_> = judges.with(|seen| seen.found().map(|it| it.kind()).collect());
+        let found: Vec<_> = checkers.with(|seen| seen.found().map(|it| it.kind()).collect());
         assert_eq!(found, kinds);
     }
 }

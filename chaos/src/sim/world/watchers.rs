@@ -39,12 +39,12 @@ impl World {
     /// Starts all watchers.
     pub(super) fn start_watchers(&self) {
         for number in 0..WATCHERS {
-            self.judges.with(|seen| seen.watching.began(number));
+            self.checkers.with(|seen| seen.watching.began(number));
             let watcher = SimWatcher {
                 number,
                 network: self.network.clone(),
                 hubs: self.hubs.clone(),
-                judges: self.judges.clone(),
+                checkers: self.checkers.clone(),
                 random: draws(self.options.seed, StreamOwner::Watcher, number, 0),
                 skips: self.options.mutant == Some(Mutant::SkipsOnResume),
             };

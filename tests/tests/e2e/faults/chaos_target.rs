@@ -72,11 +72,11 @@ async fn allowed_faults_are_injected_and_a_foreign_job_runs_undisturbed() {
         .unwrap();
     let replica = cluster.replicas[0].pid().to_string();
     let folder = tempfile::tempdir().unwrap();
-    let (out, book) = (folder.path().join("report"), folder.path().join("book"));
+    let (out, ledger) = (folder.path().join("report"), folder.path().join("ledger"));
     // Findings of an earlier run are not attributed to this one.
-    std::fs::create_dir(&book).unwrap();
-    std::fs::write(book.join("conflicts"), "GPU-7 is held\n").unwrap();
-    let (out, book) = (out.to_str().unwrap(), book.to_str().unwrap());
+    std::fs::create_dir(&ledger).unwrap();
+    std::fs::write(ledger.join("conflicts"), "GPU-7 is held\n").unwrap();
+    let (out, ledger) = (out.to_str().unwrap(), ledger.to_str().unwrap());
     let trainer = trainer_binary();
     let allowed = concat!(
         "gpu-blocked,host-blocked,host-drained,jobs-cancelled,",
@@ -95,8 +95,8 @@ async fn allowed_faults_are_injected_and_a_foreign_job_runs_undisturbed() {
         &agent,
         "--replica-pid",
         &replica,
-        "--book",
-        book,
+        "--gpu-ledger",
+        ledger,
     ];
     let rest = [
         "--trainer",

@@ -52,7 +52,7 @@ impl Nemesis {
             let disk = world.replicas.disk(id);
             disk.set_condition(|now| now.stalled = false);
             let reached = Situation::DiskStalled;
-            world.judges.with(|seen| seen.coverage.reached(reached));
+            world.checkers.with(|seen| seen.coverage.reached(reached));
             self.repaired(world, "disk resumed", format_args!("replica {id}"));
         }
         for id in std::mem::take(&mut self.disks_faulty) {
@@ -80,7 +80,7 @@ fn judge_failed(world: &World, id: u32) {
     let own = up.into_iter().find(|(node, _)| node.0 == id);
     if own.is_some_and(|(_, handle)| !handle.leadership().borrow().stopped) {
         let text = format!("({id}) keeps running although its log could not be written");
-        world.judges.violate(Violation::Replica(text));
+        world.checkers.violate(Violation::Replica(text));
     }
 }
 
@@ -89,16 +89,16 @@ async fn judge_damaged(world: &mut World, id: u32) {
     match world.start_replica(id).await {
         Err(StartError::Open(_)) => {
             let reached = Situation::DamageFound;
-            world.judges.with(|seen| seen.coverage.reached(reached));
+            world.checkers.with(|seen| seen.coverage.reached(reached));
         }
         Err(error @ StartError::Killed) => {
             let text = format!("({id}) did not start: {}", chain(&error));
-            world.judges.violate(Violation::Replica(text));
+            world.checkers.violate(Violation::Replica(text));
         }
         Ok(()) => {
             if world.replicas.disk(id).is_damaged() {
                 let text = format!("({id}) started on a damaged disk");
-                world.judges.violate(Violation::Replica(text));
+                world.checkers.violate(Violation::Replica(text));
             }
             world.kill_replica(id);
         }

@@ -40,7 +40,7 @@ impl Nemesis {
         let Some((replica, handle)) = leader else {
             return ActOutcome::Skipped("there is no leader");
         };
-        let mut acknowledged = world.judges.with(|seen| seen.acknowledged.clone());
+        let mut acknowledged = world.checkers.with(|seen| seen.acknowledged.clone());
         if !matches!(
             timeout(LEADS_MAX, handle.read_linearizable()).await,
             Ok(Ok(_))
@@ -48,7 +48,7 @@ impl Nemesis {
             return ActOutcome::Skipped("the leader does not answer");
         }
         let picture = handle.capture();
-        world.judges.with(|seen| {
+        world.checkers.with(|seen| {
             acknowledged.learn_asked(&seen.acknowledged);
             let lost = acknowledged.judge(picture.state()).into_iter();
             seen.violations.extend(lost.map(Violation::Lost));
@@ -62,7 +62,7 @@ impl Nemesis {
         let mut bytes = Vec::new();
         if let Err(error) = picture.write_backup(&mut bytes, &about, None) {
             let text = format!("({}) cannot write a backup: {error}", replica.0);
-            world.judges.violate(Violation::Replica(text));
+            world.checkers.violate(Violation::Replica(text));
         }
         let (revision, length) = (picture.state().revision, bytes.len());
         self.backup = Some(Saved {
@@ -91,7 +91,7 @@ impl Nemesis {
         match read {
             Ok(backup) if !backup.has_known_hash => {
                 let text = "the backup holds a different state than was saved".to_owned();
-                world.judges.violate(Violation::Replica(text));
+                world.checkers.violate(Violation::Replica(text));
             }
             Ok(backup) => {
                 let is_again = saved.has_served;
@@ -104,7 +104,7 @@ impl Nemesis {
             }
             Err(error) => {
                 let text = format!("the backup cannot be read: {}", chain(&error));
-                world.judges.violate(Violation::Replica(text));
+                world.checkers.violate(Violation::Replica(text));
             }
         }
         ActOutcome::Yes
@@ -142,9 +142,9 @@ impl Nemesis {
             // The operator who restores has a correct clock.
             _ => SimClock::new(self.began, 0).now_ms(),
         };
-        world.judges.goes_back(&state);
+        world.checkers.goes_back(&state);
         StateMachine::carry_over(&mut state, &backup.members, now_ms);
-        world.judges.restored_from(&state);
+        world.checkers.restored_from(&state);
         if world.options.mutant == Some(Mutant::RestoresAtOnce) {
             hold_nothing(&mut state);
         }
@@ -154,11 +154,11 @@ impl Nemesis {
             .restore(founder, backup.term, backup.index, now_ms, state);
         if let Err(error) = founded {
             let text = format!("({founder}) could not create the group: {error}");
-            return world.judges.violate(Violation::Replica(text));
+            return world.checkers.violate(Violation::Replica(text));
         }
         if let Err(error) = world.start_replica(founder).await {
             let text = format!("({founder}) did not start: {}", chain(&error));
-            return world.judges.violate(Violation::Replica(text));
+            return world.checkers.violate(Violation::Replica(text));
         }
         let what = format_args!("replica {founder} continues from revision {revision}");
         self.repaired(world, "cluster restored", what);
@@ -166,7 +166,7 @@ impl Nemesis {
             true => Situation::RestoredAgain,
             false => Situation::Restored,
         };
-        world.judges.with(|seen| seen.coverage.reached(restored));
+        world.checkers.with(|seen| seen.coverage.reached(restored));
         for _ in 1..world.founders() {
             // There may be too few machines left: a smaller group is accepted.
             let ActOutcome::Yes = self.bring_replica(world, MembershipChange::Add).await else {

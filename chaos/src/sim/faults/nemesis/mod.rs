@@ -191,7 +191,7 @@ impl Nemesis {
     fn note(&mut self, world: &World, kind: &str, what: fmt::Arguments<'_>) {
         let at_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let what = format!("{kind}: {what}");
-        world.judges.scene(|| Scene::new(SceneKind::Fault, &what));
+        world.checkers.scene(|| Scene::new(SceneKind::Fault, &what));
         self.incidents.push(Incident { at_ms, what });
     }
 
@@ -265,7 +265,7 @@ impl Nemesis {
         };
         if let Err(error) = world.start_replica(id).await {
             let refusal = format!("({id}) did not start: {}", chain(&error));
-            world.judges.violate(Violation::Replica(refusal));
+            world.checkers.violate(Violation::Replica(refusal));
             return ActOutcome::Skipped("it could not start");
         }
         self.send(world, what(id))
@@ -353,7 +353,7 @@ impl Nemesis {
                 Ok(()) => self.repaired(world, "replica restarted", format_args!("{id}")),
                 Err(error) => {
                     let refusal = format!("({id}) did not start: {}", chain(&error));
-                    world.judges.violate(Violation::Replica(refusal));
+                    world.checkers.violate(Violation::Replica(refusal));
                 }
             }
         }

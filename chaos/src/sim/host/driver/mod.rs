@@ -265,7 +265,7 @@ impl AgentDriver {
             let counted = lock(&self.host.agent).counted_findings().clone();
             self.watch.compare(&counted);
             self.host
-                .judges
+                .checkers
                 .with(|seen| seen.obedience.obeyed(host, leader, revision));
         } else {
             self.host.reached(Situation::OldOrderRefused);

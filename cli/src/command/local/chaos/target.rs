@@ -41,7 +41,7 @@ pub(super) struct Target {
     /// A folder shared by all hosts and this machine at this path: tasks run the trainer (--trainer, also
     /// everywhere) and lock their GPUs in a folder of the run there. Without it they sleep
     #[arg(long, value_name = "FOLDER", requires = "target")]
-    book: Option<PathBuf>,
+    gpu_ledger: Option<PathBuf>,
 }
 
 /// `HOST=PID`
@@ -102,7 +102,7 @@ impl Target {
                 )));
             }
         }
-        let book = match self.book {
+        let gpu_ledger = match self.gpu_ledger {
             None => None,
             Some(folder) => Some((trainer_program(trainer, &own_binary()?)?, folder)),
         };
@@ -114,7 +114,7 @@ impl Target {
             replicas: self.replica_pid,
             user: current_user(),
             queue: self.queue,
-            book,
+            gpu_ledger,
             repetitions: repetitions.get(),
             seed: 0,
             out: PathBuf::new(),
