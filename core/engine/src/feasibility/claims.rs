@@ -80,7 +80,7 @@ impl<'a> Requester<'a> {
     }
 
     /// A unit that claims resources: it starts at the expected time of the claim, or now if that is unknown or
-    /// past. Whoever proposes, checks or keeps a claim asks for this time, so that all of them agree on which
+    /// past. Proposals, checks and the later look at a claim all ask for this time, so they agree on which
     /// hosts are to be blocked too soon.
     #[must_use]
     pub fn for_claim(
@@ -105,8 +105,9 @@ impl<'a> Requester<'a> {
         claimant == self.unit_id() || self.ends_before(state, claimant)
     }
 
-    /// Whether the unit claimed resources of a host before another unit did. CPUs and memory are claimed as amounts: the
-    /// later claim may count on work that ends only after the unit has started, so it takes nothing from the unit.
+    /// Whether the unit claimed resources of a host before another unit did. CPUs and memory are claimed as
+    /// amounts: the later claim may count on work that ends only after the unit has started, so it takes nothing
+    /// from the unit.
     #[must_use]
     pub fn claimed_before(&self, state: &State, host: HostId, claimant: UnitId) -> bool {
         let claim = |id| state.unit(id).and_then(|unit| unit.claim.as_deref());

@@ -446,7 +446,8 @@ fn arrivals() -> impl Strategy<Value = Vec<Change>> {
 /// The longest run time of [`arrivals`].
 const RUN_S_MAX: u64 = 300;
 
-/// The first unit of a queue starts within the time that `docs/scheduling.md` promises, whatever mix of GPUs and CPUs the
+/// The first unit of a queue starts within the time that `docs/scheduling.md` promises, whatever mix of GPUs and CPUs
+/// the
 /// units before and behind it use.
 fn check_wait_of_head(changes: &[Change]) -> Result<(), TestCaseError> {
     let mut script = Script::new();
