@@ -447,8 +447,7 @@ fn arrivals() -> impl Strategy<Value = Vec<Change>> {
 const RUN_S_MAX: u64 = 300;
 
 /// The first unit of a queue starts within the time that `docs/scheduling.md` promises, whatever mix of GPUs and CPUs
-/// the
-/// units before and behind it use.
+/// the units before and behind it use.
 fn check_wait_of_head(changes: &[Change]) -> Result<(), TestCaseError> {
     let mut script = Script::new();
     let bound_ms = tree(0).queues[QUEUES[2]].reserve_after_ms + RUN_S_MAX * 1_000;
